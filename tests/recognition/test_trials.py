@@ -1,10 +1,14 @@
 """Mistakes made up in videos held out, and how what is seen of them is counted."""
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cefito.recognition.held_out import chosen_doubt
+from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, first_rows, made_up, score
 
 LABELS = np.array([4, 0, 0, 4, 1, 1, 4, 2, 2, 4, 3, 3])
@@ -110,3 +114,21 @@ def test_more_videos_are_said_if_most_mistakes_are_seen(seen, tried, more):
     if more:
         grown = {name: value * (1 + more / tried) for name, value in both.items()}
         assert SeenMistakes.model_construct(**grown).enough
+
+
+@pytest.mark.parametrize(
+    ("scores", "share"),
+    [
+        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.24}, 1.0),  # about as good
+        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.26}, 0.5),
+        ({0.0: -0.2, 0.5: -0.5, 1.0: -0.4}, 0.0),
+    ],
+)
+def test_of_shares_about_as_good_the_most_doubtful_is_chosen(scores, share, monkeypatch):
+    def scored(copies, count, drawn):
+        return scores[drawn.keywords["choice"][0]], ()
+
+    monkeypatch.setattr("cefito.recognition.held_out.score", scored)
+    held: Any = SimpleNamespace(task=0, chain=SimpleNamespace(actions=[[0, 1]]))
+    choice, _ = chosen_doubt([(copies()[0], held)], RecogniserConfig(), 0, trust=1.0)
+    assert choice == (share, 1.7, 0.3)

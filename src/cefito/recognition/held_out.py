@@ -203,7 +203,7 @@ def chosen_doubt(
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
     s is chosen first, by the λ of recognised rows and the middle share in any order, then these
-    shares and that λ or one beside it.
+    shares and that λ or one beside it; of values about as good, the largest share.
 
     Args:
         trials: Altered videos, and what is said of them.
@@ -227,11 +227,12 @@ def chosen_doubt(
 
     place, doubt = config.trusts.index(trust), config.doubts[len(config.doubts) // 2]
     near_trusts = config.trusts[max(place - 1, 0) : place + 2]
-    share = max(_shares(config), key=lambda share: tried((share, trust, doubt))[0])
+    # mistakes made up are seen more easily than true ones: of values as good, the most doubt
+    by_share = {share: tried((share, trust, doubt))[0] for share in _shares(config)}
+    share = max(s for s, value in by_share.items() if value >= max(by_share.values()) - _AS_GOOD)
     choices = [(share, trust, doubt) for trust in near_trusts for doubt in config.doubts]
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)
-    # mistakes made up are seen more easily than true ones: of values as good, the most doubt
     near = [(choice, seen) for choice, value, seen in scored if value >= best - _AS_GOOD]
     return max(near, key=lambda one: (one[0][2], one[0][1]))
 
