@@ -1,14 +1,14 @@
 """The chain against sums over all paths, and the features of rows against their formulas."""
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
 from cefito.recognition.chain import Filtered, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
-from cefito.recognition.plan_chain import PlanChain, aligned
+from cefito.recognition.plan_chain import PlanChain, aligned, either_order
 from cefito.recognition.settings import RecogniserConfig
 
 TASKS = [[0, 1, 2], [1, 3]]
@@ -447,3 +447,40 @@ def test_a_loosened_chain_lets_any_action_of_the_task_or_its_end_follow(chain, s
         even = np.zeros(usual.shape[1])
         even[[*range(count), -1]] = 1 / (count + 1)
         assert rows == pytest.approx((1 - share) * usual + share * even)
+
+
+def paths_of(line, logs):
+    """Yield log p(path, rows) of all paths of states that begin the last step."""
+    for path in product(range(len(line.labels)), repeat=len(logs)):
+        if path[-1] < line.begins[-1]:
+            continue
+        total = line.log_start[path[0]]
+        for before, after in pairwise(path):
+            possible = 0 <= after - before <= 2
+            total += line.log_moves[after - before, after] if possible else -np.inf
+        yield total + sum(logs[row, line.labels[state]] for row, state in enumerate(path))
+
+
+def test_the_likelihood_of_a_plan_is_that_of_all_paths(chain):
+    seen = np.random.default_rng(0).random((4, 5)) + 0.1
+    line = PlanChain.of(chain, (0, 2), 0)
+    expected = np.logaddexp.reduce([*paths_of(line, np.log(seen))])
+    assert line.log_likelihood(seen) == pytest.approx(expected)
+    assert line.log_likelihood(seen[: line.fewest - 1]) == -np.inf
+
+
+@pytest.mark.parametrize(("other", "changes"), [(1.0, True), (0.01, False)])
+def test_an_order_that_rows_do_not_show_is_in_doubt(chain, other, changes):
+    """Rows of 1 and 2 look alike, so that sequences have both orders; else all keep theirs."""
+    usual = np.array([0, 0, 0, 1, 1, 4, 2, 2, 2])
+    seen = np.full((9, 5), 1e-3)
+    seen[np.arange(9), usual] = 1.0
+    seen[[3, 4], 2] = seen[[6, 7, 8], 1] = other
+    drawn = np.repeat(usual[None], 200, axis=0)
+    result = either_order(drawn, chain, 0, seen, np.random.default_rng(0))
+    other_order = [0, 0, 0, 2, 2, 2, 4, 1, 1]
+    assert {tuple(row) for row in result.tolist()} == {
+        tuple(row) for row in [usual.tolist(), *[other_order] * changes]
+    }
+    assert (result == other_order).all(axis=1).mean() <= 0.5
+    assert (drawn == usual).all()

@@ -8,14 +8,18 @@ thousands of rows that speak against it, so that all is computed with logarithms
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.recognition.chain import Floats, Smoothed, StepChain
-from cefito.recognition.scores import Segment
+from cefito.recognition.scores import Segment, segments
+
+_EITHER = 0.2  # p(other order) from which on it is in doubt
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,18 +75,8 @@ class PlanChain:
         The last step has begun at the last row. There are at least `fewest` rows.
         """
         seen, (stay, move, skip) = np.log(likelihoods)[:, self.labels], self.log_moves
-        alphas, betas = np.full((2, *seen.shape), -np.inf)
-        reached = np.full_like(seen, -np.inf)  # log p(rows before, the state is reached at the row)
-        reached[0] = self.log_start
-        for row in range(len(seen)):
-            if row:
-                np.add(alphas[row - 1, :-1], move[1:], out=reached[row, 1:])
-                skipped = alphas[row - 1, :-2] + skip[2:]
-                np.logaddexp(reached[row, 2:], skipped, out=reached[row, 2:])
-                stayed = alphas[row - 1] + stay
-                alphas[row] = np.logaddexp(reached[row], stayed) + seen[row]
-            else:
-                alphas[0] = self.log_start + seen[0]
+        alphas, reached = self._forward(seen)
+        betas = np.full_like(seen, -np.inf)
         betas[-1, self.begins[-1] :] = 0
         for row in range(len(seen) - 1, 0, -1):
             ahead = betas[row] + seen[row]
@@ -95,6 +89,77 @@ class PlanChain:
         begun = np.exp(reached + seen + betas - total)[:, self.begins]
         begin = begun @ np.eye(self.background)[self.labels[self.begins]]
         return Smoothed(rows, begin, np.ones(1))
+
+    def _forward(self, seen: Floats) -> tuple[Floats, Floats]:
+        """Return log α, and log p(rows before, the state is reached at the row), each [n, S].
+
+        Args:
+            seen: log p(row | state) [n, S].
+        """
+        (stay, move, skip), (alphas, reached) = self.log_moves, np.full((2, *seen.shape), -np.inf)
+        reached[0], alphas[0] = self.log_start, self.log_start + seen[0]
+        for row in range(1, len(seen)):
+            np.add(alphas[row - 1, :-1], move[1:], out=reached[row, 1:])
+            skipped = alphas[row - 1, :-2] + skip[2:]
+            np.logaddexp(reached[row, 2:], skipped, out=reached[row, 2:])
+            stayed = alphas[row - 1] + stay
+            alphas[row] = np.logaddexp(reached[row], stayed) + seen[row]
+        return alphas, reached
+
+    def log_likelihood(self, likelihoods: Floats) -> float:
+        """Return log p(rows) by their likelihoods [n, K + 1]; −∞ if there are too few rows."""
+        if len(likelihoods) < self.fewest:
+            return -np.inf
+        alphas, _ = self._forward(np.log(likelihoods)[:, self.labels])
+        return float(np.logaddexp.reduce(alphas[-1, self.begins[-1] :]))
+
+
+def either_order(
+    drawn: NDArray[np.int64],
+    chain: StepChain,
+    task: int,
+    likelihoods: Floats,
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Return drawn labels in which neighbours change places whose order the rows do not show.
+
+    Of each two neighbours of the commonest sequence, the rows from the step before them to the step
+    after them are asked alone, without how usual an order is: they show the other order with the
+    probability p = L' / (L + L'), by the likelihoods of both orders. If p is `_EITHER` or more, a
+    share p/2 of the sequences gets it, so that it is in doubt, but no finding for that alone.
+
+    Args:
+        drawn: Labels [count, n].
+        chain: Chain of steps that they were drawn by.
+        task: Id of the task in it.
+        likelihoods: Likelihoods of the rows [n, K + 1].
+        generator: Chooses the sequences.
+    """
+    sequences = [segments(labels, chain.background) for labels in drawn]
+    plans = Counter(tuple(segment.action for segment in steps) for steps in sequences)
+    plan = plans.most_common(1)[0][0]
+    steps = next(s for s in sequences if tuple(segment.action for segment in s) == plan)
+    changed = drawn.copy()
+    for place, (a, b) in enumerate(pairwise(plan)):
+        around = slice(max(place - 1, 0), place + 3)
+        first = steps[around][0].start if place else 0
+        last = steps[around][-1].end if place + 3 <= len(plan) else len(likelihoods)
+        before, after = plan[max(place - 1, 0) : place], plan[place + 2 : place + 3]
+        usual, other = (
+            PlanChain.of(chain, (*before, *pair, *after), task).log_likelihood(
+                likelihoods[first:last]
+            )
+            for pair in ((a, b), (b, a))
+        )
+        share = 1 / (1 + np.exp(min(usual - other, 700.0))) if other > -np.inf else 0.0
+        if share < _EITHER:
+            continue
+        for row in np.flatnonzero(generator.random(len(changed)) < share / 2):
+            for left, right in pairwise(segments(changed[row], chain.background)):
+                if (left.action, right.action) == (a, b):
+                    parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
+                    changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
+    return changed
 
 
 def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:

@@ -48,7 +48,7 @@ from cefito.recognition.held_out import (
     joined,
     mixed,
 )
-from cefito.recognition.plan_chain import PlanChain
+from cefito.recognition.plan_chain import PlanChain, either_order
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
     SETTINGS_FILE,
@@ -208,6 +208,7 @@ class SegmentalModel(BaseRecogniser):
         loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
+        drawn = either_order(drawn, loose, task, seen, generator)
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
 
     def _recognition(

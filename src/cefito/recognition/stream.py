@@ -17,6 +17,7 @@ from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowClassifier, RowMemory, Standard
+from cefito.recognition.plan_chain import either_order
 from cefito.recognition.scores import Segment, recognised_step, recognised_steps, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Past, Rows
@@ -462,8 +463,10 @@ class StepStream:
         """
         if not self._film or self._doubt is None:
             return []
-        chain, _, filtered = self._filtered_again(task, rows)
-        drawn = chain.drawn(filtered.of_task(0), 0, count, np.random.default_rng(0))
+        chain, seen, filtered = self._filtered_again(task, rows)
+        generator = np.random.default_rng(0)
+        drawn = chain.drawn(filtered.of_task(0), 0, count, generator)
+        drawn = either_order(drawn, chain, 0, seen, generator)
         return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
 
     def steps_again(self, task: int) -> list[TimedStep]:
