@@ -259,7 +259,9 @@ def find_steps(folder: Path) -> list[Path]:
     if len(forms) > 1:
         said = (f"{form} ({_shown(path.name for path in paths)})" for form, paths in forms.items())
         problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
-        raise DataError(f"{problem}. Name the right ones.", setting="labels")
+        remedy = "Give the file of one form, or a folder with files of one form alone"
+        join = "to use all, join them first: cefito data steps FILES --out STEPS.csv"
+        raise DataError(f"{problem}. {remedy}; {join}.", setting="labels")
     files = next(iter(forms.values()), others)
     if not files and workbooks:
         decoded(read_bytes(workbooks[0], "Save it as CSV."), workbooks[0])  # refuses it
