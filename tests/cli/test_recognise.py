@@ -264,6 +264,7 @@ def test_proposals_of_every_format_that_is_written(form, films, ran, refused, tm
     assert {path.suffix for path in files} == {WRITERS[form].ending}
     both = [part for file in files for part in ("--corrected", file)]
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both, *rate).err
+    assert "2 films, 6 steps: 6 kept" in ran(*annotate, "--corrected", tmp_path, *rate).err
     if rate:
         assert "(--frame-rate)" in refused(*annotate[:3], tmp_path / "X", "v10", "--format", form)
 

@@ -18,7 +18,7 @@ from cefito.cli.options import (
 )
 from cefito.cli.values import Json, said_as_json
 from cefito.data.annotations import json_lines
-from cefito.data.robots import all_episodes
+from cefito.data.robots import all_episodes, is_robot
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, csv_text, percent
@@ -207,8 +207,8 @@ def annotate(
             sets.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or a format of one file a film.
-        corrected: Corrected files of any form that cefito data prepare custom reads, one or more;
-            give the run first.
+        corrected: Corrected files of any form that cefito data prepare custom reads, or folders of
+            files of one form; give the run first.
     """
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
@@ -247,7 +247,7 @@ def annotate(
     if any(film.doubtful for _, film in order):
         wrong = "a run learns a mistake as right, unless it is labelled as an error"
         talk(f"note: {wrong} ('yes' in a column or a tier 'error')")
-    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILES")
+    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected {out}")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 
 
@@ -264,6 +264,14 @@ def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
     write_text(path, csv_text([("video", "task"), *rows]))
 
 
+def _steps_in(path: Path) -> list[Path]:
+    """Return the files of steps of a folder, but for what was proposed; else the path itself."""
+    from cefito.tracks.reading import find_steps
+
+    whole = path.is_dir() and not is_robot(path)
+    return find_steps(path, but=PROPOSALS) if whole else [path]
+
+
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
     """Say, and return, what correcting took, for the films of which corrected steps are given."""
     from cefito.inference.proposals import compare, find_proposal
@@ -275,6 +283,7 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
     for place, line in json_lines(proposals, expected):
         track = parse_record(Track, line, place, expected, DataError)
         proposed[track.video] = track
+    files = tuple(file for path in files for file in _steps_in(path))
     try:
         corrected = read(files, choices)
     except DataError as problem:

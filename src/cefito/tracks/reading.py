@@ -225,10 +225,10 @@ def _is_workbook(path: Path) -> bool:
     return path.suffix.lower() in _WORKBOOKS and zipfile.is_zipfile(path)
 
 
-def find_steps(folder: Path) -> list[Path]:
+def find_steps(folder: Path, *, but: str = "") -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 
-    A table with other names of columns counts if there is nothing else.
+    A table with other names of columns counts if there is nothing else; files named `but` never do.
 
     Raises:
         DataError: No such file, or files of several forms.
@@ -240,7 +240,7 @@ def find_steps(folder: Path) -> list[Path]:
     others, workbooks = list[Path](), list[Path]()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
-        if any(name.startswith(".") for name in inside) or not path.is_file():
+        if any(name.startswith(".") for name in inside) or path.name == but or not path.is_file():
             continue
         if _is_workbook(path):
             workbooks.append(path)
