@@ -200,6 +200,23 @@ def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
         assert message in problem
 
 
+@pytest.mark.parametrize("command", ["recognise", "verify"])
+def test_videos_that_cannot_be_read_are_left_out_and_named(command, films, call, tmp_path):
+    right, bad, wide = (tmp_path / name for name in ("right.npy", "bad.npy", "wide.npy"))
+    shutil.copy(films / "FEATURES" / "v10.npy", right)
+    bad.write_bytes(b"\0no numbers")
+    np.save(wide, np.zeros((9, 5), np.float32))
+    code, out, err = call(command, films / "RUN", bad, right, wide, "--json")
+    assert code == 2
+    assert [video["video"] for video in json.loads(out)] == ["right"]
+    first, second = (line for line in err.splitlines() if line.startswith("error: "))
+    assert first.startswith(f"error: left out: {bad}: ")
+    assert second.startswith(f"error: left out: {wide}: ")
+    code, out, err = call(command, films / "RUN", bad, wide)
+    assert (code, out) == (2, "")
+    assert all(str(path) in err for path in (bad, wide))
+
+
 def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
     annotate = ("annotate", films / "RUN", "--out", out)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
+from cefito.cli.console import (
+    check_any,
+    left_out,
+    log_warnings,
+    passing_progress,
+    print_json,
+    table,
+    talk,
+)
 from cefito.cli.options import (
     AS_RECORDED,
     AS_WRITTEN,
@@ -28,6 +36,7 @@ from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
     from cefito.inference.recordings import Recording
+    from cefito.inference.whole_videos import Reading
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
     from cefito.tracks import Track
@@ -53,7 +62,7 @@ def recognise(
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     overlay: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
-) -> None:
+) -> int:
     """Recognise the steps of whole videos, with their times and probabilities.
 
     Args:
@@ -100,15 +109,18 @@ def recognise(
         scores = opened.own_recogniser.held_out
         if scores is not None and scores.limit:
             talk(f"note: {scores.limit}")
-        films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
+        problems = list[CefitoError]()
+        read: Reading = {**reading.reading(), "failed": problems.append}
+        films = [] if overlay is None else [*open_recordings(opened, inputs, **read)]
         tracks = recognised_videos(
             opened,
-            films or inputs,
+            inputs if overlay is None else films,
             task=reading.task,
             steps_known=step_names,
             least=min_probability,
-            **reading.reading(),
+            **read,
         )
+        check_any(problems, tracks)
         if overlay is not None:
             _overlay(opened, films, tracks, overlay, None if step_names else reading)
     if out is not None and chosen is not None:
@@ -123,6 +135,7 @@ def recognise(
     elif out is None:
         _show(tracks)
         _warn(run, opened, step_names)
+    return left_out(problems)
 
 
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:

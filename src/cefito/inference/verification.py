@@ -15,9 +15,9 @@ from typing import Annotated, Any, Unpack
 from pydantic import Field, PlainSerializer
 
 from cefito.data.vocabulary import Action, Taxonomy, find_task, name_or_id
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.inference.recordings import Recording
+from cefito.inference.recordings import Recording, raised
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
 from cefito.markup import listed, percent, step_times
@@ -295,21 +295,30 @@ def verified_videos(
     own = promise(True)
     least = least if own is None else own.least
     given = online or not len(verifier.films.hours)
+    failed = reading.get("failed", raised)
     for whole in recordings_of(right, others, video, reading):
-        track = whole.recognised(right, task=task_id, evidence=True)
-        if not track.steps:
-            problem = "no step was recognised."
-            if task_id is not None:
-                named = verifier.taxonomy.tasks[task_id].name
-                problem = (
-                    f"no step of '{named}' was recognised. Leave the task out to recognise it."
-                )
-            raise ConfigError(f"{whole.place or video}: {problem}")
+        try:
+            track = _recognised(right, whole, task_id, video)
+        except (ConfigError, DataError) as problem:
+            failed(problem)
+            continue
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id)
         judged_video = judged_video.model_copy(update={"limits": limits})
         videos.append(_with_promise(judged_video, own, given=given))
     return videos
+
+
+def _recognised(run: OpenedRun, whole: Recording, task: int | None, video: str) -> Track:
+    """Recognise the steps of a video to verify; a ConfigError if there are none."""
+    track = whole.recognised(run, task=task, evidence=True)
+    if not track.steps:
+        problem = "no step was recognised."
+        if task is not None:
+            named = run.taxonomy.tasks[task].name
+            problem = f"no step of '{named}' was recognised. Leave the task out to recognise it."
+        raise ConfigError(f"{whole.place or video}: {problem}")
+    return track
 
 
 def _verified_steps(
