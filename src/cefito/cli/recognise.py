@@ -29,7 +29,7 @@ from cefito.data.annotations import json_lines
 from cefito.data.robots import all_episodes, is_robot
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
-from cefito.markup import counted, csv_text, percent
+from cefito.markup import counted, csv_text, film_percent, percent
 from cefito.settings import parse_record
 from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
@@ -192,9 +192,15 @@ def _overlay(
 def _show(tracks: Sequence[Track]) -> None:
     """Print the steps of videos as a table."""
     for track in tracks:
-        talk(f"{track.video}: task {track.task} ({percent(track.task_probability)})")
+        talk(f"{track.video}: task {track.task} ({film_percent(track.task_probability)})")
     rows = [
-        (track.video, one.name, round(one.start, 1), round(one.end, 1), percent(one.probability))
+        (
+            track.video,
+            one.name,
+            round(one.start, 1),
+            round(one.end, 1),
+            film_percent(one.probability),
+        )
         for track in tracks
         for one in track.steps
     ]

@@ -18,7 +18,7 @@ from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
-from cefito.markup import drawn_percent, percent
+from cefito.markup import film_percent, percent
 from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
             "" if deviation.start is None else round(deviation.start, 1),
             deviation.name,
             deviation.words,
-            percent(deviation.probability),
+            (film_percent if video.recognised else percent)(deviation.probability),
             deviation.evidence,
         ]
         for video in verified
@@ -183,7 +183,7 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
     how = "recognised" if video.recognised else "given"
     talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
     if video.recognised and video.steps:
-        steps = (f"{s.name} ({drawn_percent(s.certainty)})" for s in video.steps)
+        steps = (f"{s.name} ({film_percent(s.certainty)})" for s in video.steps)
         talk(f"seen, and how sure that is: {', '.join(steps)}")
     for note in video.notes:
         talk(note)
