@@ -202,6 +202,16 @@ def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
         assert message in problem
 
 
+@pytest.mark.parametrize("command", ["recognise", "verify", "follow"])
+def test_a_film_of_another_task_than_the_one_given_is_named(command, films, call):
+    film = films / "FEATURES" / "v10.npy"
+    source = ("--features", film) if command == "follow" else (film,)
+    for task in ("tea", "toast"):
+        err = call(command, films / "RUN", *source, "--task", task)[2]
+        said = f"warning: {film}: shows the task 'tea' (over 98 %), not 'toast', which was given"
+        assert (said in err.splitlines()) == (task == "toast")
+
+
 @pytest.mark.parametrize("command", ["recognise", "verify"])
 def test_videos_that_cannot_be_read_are_left_out_and_named(command, films, call, tmp_path):
     right, bad, wide = (tmp_path / name for name in ("right.npy", "bad.npy", "wide.npy"))

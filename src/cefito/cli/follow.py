@@ -168,6 +168,7 @@ def follow(
                 weights=weights,
                 progress=passing_progress,
             )
+            whole.check_task(opened, session.task)
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
         film = _Film(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -18,7 +19,7 @@ from cefito.data.vocabulary import nfc
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.files import check_regular
 from cefito.inference.query import features_of, find_video, run_rate
-from cefito.markup import listed
+from cefito.markup import film_percent, listed
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import torch
 
     from cefito.inference.observer import Observer
+
+logger = logging.getLogger(__name__)
+
+_CLEAR = 0.9  # probability of another task from which on it is said
 
 Failed = Callable[[CefitoError], object]
 """Takes the error of a video that cannot be read or recognised."""
@@ -86,6 +91,22 @@ class Recording:
         except (ConfigError, DataError) as problem:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
+
+    def check_task(self, run: OpenedRun, task: int | None) -> None:
+        """Warn if a task is given and the rows show clearly another one; errors of `recognised`."""
+        if task is None:
+            return
+        tasks = self.recognition(run).tasks
+        best = int(tasks.argmax())
+        if best != task and tasks[best] >= _CLEAR:
+            shown, given = (run.taxonomy.tasks[one].name for one in (best, task))
+            logger.warning(
+                "%s: shows the task '%s' (%s), not '%s', which was given",
+                self.place or self.name,
+                shown,
+                film_percent(tasks[best]),
+                given,
+            )
 
     def track(self, recognition: Recognition, least: float = 0.0) -> Track:
         """Return the steps that were recognised in the rows, but those below a probability."""

@@ -311,6 +311,7 @@ def verified_videos(
 
 def _recognised(run: OpenedRun, whole: Recording, task: int | None, video: str) -> Track:
     """Recognise the steps of a video to verify; a ConfigError if there are none."""
+    whole.check_task(run, task)
     track = whole.recognised(run, task=task, evidence=True)
     if not track.steps:
         problem = "no step was recognised."

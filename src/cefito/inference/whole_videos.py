@@ -117,6 +117,7 @@ def recognised_videos(
     failed, tracks = reading.get("failed", raised), list[Track]()
     for whole in recordings_of(run, sources, video, reading):
         try:
+            whole.check_task(run, task_id)
             tracks.append(whole.recognised(run, task=task_id, plan=plan, least=least))
         except (ConfigError, DataError) as problem:
             failed(problem)
