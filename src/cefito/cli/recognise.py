@@ -133,7 +133,7 @@ def recognise(
     if json:
         print_json([track.to_dict() for track in tracks])
     elif out is None:
-        _show(tracks)
+        _show(tracks, given=reading.task is not None)
         _warn(run, opened, step_names)
     return left_out(problems)
 
@@ -189,10 +189,11 @@ def _overlay(
         talk(f"wrote {target}: {counted(len(track.steps), 'step')}, {len(findings)} findings")
 
 
-def _show(tracks: Sequence[Track]) -> None:
-    """Print the steps of videos as a table."""
+def _show(tracks: Sequence[Track], *, given: bool) -> None:
+    """Print the steps of videos as a table, after their tasks, which were given or recognised."""
     for track in tracks:
-        talk(f"{track.video}: task {track.task} ({film_percent(track.task_probability)})")
+        sure = "given" if given else film_percent(track.task_probability)
+        talk(f"{track.video}: task {track.task} ({sure})")
     rows = [
         (
             track.video,
