@@ -66,9 +66,12 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
             write_eaf(folder / f"{number}.eaf", {"Steps": spans}, media=media)
     (folder / "notes.txt").write_text("Bring the jack.\n")
     (folder / ".hidden.csv").write_text("video,step,start\n")
-    stdout, _ = ran("quickstart", "--films", folder, "--out", out, "--json")
+    stdout, stderr = ran("quickstart", "--films", folder, "--out", out, "--json")
     said = json.loads(stdout)
     assert (said["labelled"], said["new"]) == (5, 2)
+    assert [bool(video["deviations"]) for video in said["videos"]] == [False, True]
+    (line,) = re.findall(r"correct what was recognised .*", stderr)
+    assert f"'{folder / 'monday 6.mp4'}'" in line
     assert [video["video"] for video in said["videos"]] == ["monday 5", "monday 6"]
     assert {video["task"] for video in said["videos"]} == {"change tyre"}
     note = "the labels name no task; by the name of the folder, it is 'change tyre'"
