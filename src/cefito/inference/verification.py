@@ -24,7 +24,7 @@ from cefito.markup import listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import holds_steps, read
+from cefito.tracks.reading import holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
 from cefito.verification.order import corrected_steps
@@ -335,8 +335,8 @@ def _verified_steps(
     """Verify the steps that files give, with notes on how they were read."""
     if task is not None:
         choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
-    for path in map(Path, sources):
-        tracks = read([path], choices)
+    paths = [*map(Path, sources)]
+    for path, tracks in zip(paths, read_each(paths, choices), strict=True):
         notes, videos = tracks.notes, judged(right, path, tracks.tracks)
         for track in bound(videos, verifier.taxonomy, task=task, place=path, unknown=True):
             yield verified(verifier, track, least=least, online=online, notes=notes)

@@ -75,6 +75,7 @@ class Tracks:
     form: str  # the files' formats
     notes: tuple[str, ...]  # on how the files were read, and what was left out
     tier: str = ""  # that holds the steps; empty if the files have none, or several
+    unused: frozenset[str] = frozenset()  # videos of the table of videos that no file has
 
 
 def read(paths: Sequence[Path], choices: Choices) -> Tracks:
@@ -127,7 +128,23 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     actions = tuple(dict.fromkeys(row.step for row in rows))
     used_tiers = set().union(*tiers.values())
     tier = used_tiers.pop() if len(used_tiers) == 1 else ""
-    return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
+    return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier, table.unused)
+
+
+def read_each(paths: Sequence[Path], choices: Choices) -> list[Tracks]:
+    """Read files, each by itself; videos of the table that none has are noted once, at the last."""
+    each, table = [read([path], choices) for path in paths], choices.video_table
+    notes = [[n for n in one.notes if n not in _without_steps(table, one.unused)] for one in each]
+    notes[-1] += _without_steps(table, frozenset.intersection(*(one.unused for one in each)))
+    return [replace(one, notes=tuple(own)) for one, own in zip(each, notes, strict=True)]
+
+
+def _without_steps(table: Path | None, unused: frozenset[str]) -> list[str]:
+    """Say that a table of videos has some without steps; nothing if there are none."""
+    if table is None or not unused:
+        return []
+    videos = counted(len(unused), "video")
+    return [f"{table.name}: no steps in {videos}, such as '{min(unused)}'."]
 
 
 def in_one_spelling(tracks: Tracks) -> Tracks:
@@ -537,14 +554,16 @@ class _VideoTable:
         remedy = "Give one for all videos, or a table with the columns video and task."
         return document.wrong(f"holds no task. {remedy}", setting="task")
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Videos of rows that were not looked up."""
+        return frozenset(self._facts.keys() - set(self._row_of.values()))
+
     def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""
         if self._said:
             yield self._said
-        unused = self._facts.keys() - set(self._row_of.values())
-        if self._path is not None and unused:
-            videos = counted(len(unused), "video")
-            yield f"{self._path.name}: no steps in {videos}, such as '{min(unused)}'."
+        yield from _without_steps(self._path, self.unused)
         if self._dropped:
             steps = counted(self._dropped, "step")
             yield (
