@@ -1,6 +1,7 @@
 """Events and the gate, on records of a film that are written by hand."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -98,8 +99,9 @@ def test_each_change_is_told_once():
 
 def test_what_no_longer_holds_is_printed_and_where_no_step_is_left(capsys):
     """A step that comes late was missing before; the film has one finding at a time."""
+    nobody: Any = None  # no session is asked
     film = _Film(
-        None, Telling(), None, hint="", least=0.6, lag=0, ends=True, plan=False, as_json=False
+        nobody, Telling(), None, hint="", least=0.6, lag=0, ends=True, plan=False, as_json=False
     )
     film.take(seen(done="boil", now="wait", following="serve", missing=["pour"]))
     film.take(seen(done="boil wait pour", now="serve", late=["wait"]))
