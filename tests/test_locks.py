@@ -5,6 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 
 import pytest
 
@@ -41,6 +43,23 @@ def test_the_second_says_who_holds_it_and_the_dead_hold_nothing(tmp_path):
     assert is_leftover(left)
     assert [path.name for path in others] == ["file.txt", "run"]
     assert (tmp_path / "file.txt").read_text() == "whole"
+
+
+def test_who_waits_says_for_whom(tmp_path, caplog):
+    call = [sys.executable, "-c", HOLDER, str(tmp_path / "run"), str(tmp_path / "file.txt")]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        lock = locked(tmp_path / "run", "another", wait=True)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lock.__enter__)
+            while not caplog.messages and not waiting.done():
+                sleep(0.01)
+            holder.send_signal(signal.SIGKILL)
+        lock.__exit__(None, None, None)
+    (said,) = caplog.messages
+    assert f"run: another command works there (a training, process {holder.pid}, since 20" in said
+    assert said.endswith("); waiting until it has ended")
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path):

@@ -5,6 +5,7 @@ Locks are the operating system's, so that they end with their process, however i
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from cefito.errors import DataError, RunError, explained
+
+logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 _SUFFIX = ".tmp"
@@ -30,7 +33,7 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     Args:
         folder: The folder.
         what: What works there, for messages.
-        wait: Wait until the process that works there has ended.
+        wait: Wait until the process that works there has ended, with a warning that names it.
 
     Raises:
         RunError: Another process works there, or the folder cannot be written.
@@ -44,11 +47,14 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         lock = FileLock(path)
         with explained(path, "could not be written", "Choose another folder.", error=RunError):
             try:
-                lock.acquire(blocking=wait)
+                lock.acquire(blocking=False)
             except Timeout as problem:
                 fault = f"another command works there ({_holder(path)})"
-                remedy = "Wait until it has ended, or choose another folder."
-                raise RunError(f"{folder}: {fault}. {remedy}") from problem
+                if not wait:
+                    remedy = "Wait until it has ended, or choose another folder."
+                    raise RunError(f"{folder}: {fault}. {remedy}") from problem
+                logger.warning("%s: %s; waiting until it has ended", folder, fault)
+                lock.acquire()
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             path.write_text(
                 f"{what}, process {os.getpid()}, since {since} on {socket.gethostname()}"

@@ -50,8 +50,11 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def drawn_percent(share: float) -> str:
-    """Return a share of sequences drawn in per cent; 64 of 64 show no more than "over 98 %"."""
+def film_percent(share: float) -> str:
+    """Return a probability by a film, in per cent: at the ends "over 98 %" and "under 2 %".
+
+    It is a share of sequences drawn, of which 64 of 64 show no more, or is as little known.
+    """
     if 1 / 64 <= share <= 63 / 64:
         return percent(share)
     return "over 98 %" if share > 0.5 else "under 2 %"

@@ -66,9 +66,12 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
             write_eaf(folder / f"{number}.eaf", {"Steps": spans}, media=media)
     (folder / "notes.txt").write_text("Bring the jack.\n")
     (folder / ".hidden.csv").write_text("video,step,start\n")
-    stdout, _ = ran("quickstart", "--films", folder, "--out", out, "--json")
+    stdout, stderr = ran("quickstart", "--films", folder, "--out", out, "--json")
     said = json.loads(stdout)
     assert (said["labelled"], said["new"]) == (5, 2)
+    assert [bool(video["deviations"]) for video in said["videos"]] == [False, True]
+    (line,) = re.findall(r"correct what was recognised .*", stderr)
+    assert f"'{folder / 'monday 6.mp4'}'" in line
     assert [video["video"] for video in said["videos"]] == ["monday 5", "monday 6"]
     assert {video["task"] for video in said["videos"]} == {"change tyre"}
     note = "the labels name no task; by the name of the folder, it is 'change tyre'"
@@ -145,6 +148,24 @@ def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
     assert "left out, no film of this name: new 8" in notes
     (twins,) = (note for note in notes if "mon/twin.mp4, tue/twin.mp4" in note)
     assert twins.endswith("Keep one, or name the video with its folder.")
+
+
+def test_labels_of_two_forms_are_joined_as_the_refusal_says(quick, ran, refused, tmp_path):
+    folder, out = tmp_path / "films", tmp_path / "out"
+    folder.mkdir()
+    spans = [draw(folder / f"f{number}.mp4") for number in range(3)]
+    (folder / "a.csv").write_text(table_of({"f0": spans[0]}))
+    write_eaf(folder / "f1.eaf", {"Steps": spans[1]}, media="f1.mp4")
+    given = ("quickstart", "--films", folder, "--out", out, "--task", "tyre")
+    text = refused(*given)
+    assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf). Give the file of one" in text
+    assert (
+        "to use all, join them first: cefito data steps FILES --out STEPS.csv. (--labels)" in text
+    )
+    joined = tmp_path / "STEPS.csv"
+    ran("data", "steps", folder / "a.csv", folder / "f1.eaf", "--task", "tyre", "--out", joined)
+    said = json.loads(ran(*given[:-2], "--labels", joined, "--json").out)
+    assert (said["labelled"], said["new"]) == (2, 1)
 
 
 def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):

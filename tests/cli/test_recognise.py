@@ -86,7 +86,7 @@ def test_one_file_a_video_in_a_folder_and_a_picture(ran, films, tmp_path):
 
 def test_the_table_on_a_terminal(ran, films):
     out, err = ran("recognise", films / "RUN", "v10", "--task", "tea")
-    assert err.startswith("v10: task tea (100.0 %)\nnote: recognised steps follow the usual order")
+    assert err.startswith("v10: task tea (given)\nnote: recognised steps follow the usual order")
     assert out.splitlines()[0].split() == ["video", "step", "start", "end", "probability"]
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [
         ["v10", name] for name in PLANS["tea"]
@@ -200,6 +200,33 @@ def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
         assert message in problem
 
 
+@pytest.mark.parametrize("command", ["recognise", "verify", "follow"])
+def test_a_film_of_another_task_than_the_one_given_is_named(command, films, call):
+    film = films / "FEATURES" / "v10.npy"
+    source = ("--features", film) if command == "follow" else (film,)
+    for task in ("tea", "toast"):
+        err = call(command, films / "RUN", *source, "--task", task)[2]
+        said = f"warning: {film}: shows the task 'tea' (over 98 %), not 'toast', which was given"
+        assert (said in err.splitlines()) == (task == "toast")
+
+
+@pytest.mark.parametrize("command", ["recognise", "verify"])
+def test_videos_that_cannot_be_read_are_left_out_and_named(command, films, call, tmp_path):
+    right, bad, wide = (tmp_path / name for name in ("right.npy", "bad.npy", "wide.npy"))
+    shutil.copy(films / "FEATURES" / "v10.npy", right)
+    bad.write_bytes(b"\0no numbers")
+    np.save(wide, np.zeros((9, 5), np.float32))
+    code, out, err = call(command, films / "RUN", bad, right, wide, "--json")
+    assert code == 2
+    assert [video["video"] for video in json.loads(out)] == ["right"]
+    first, second = (line for line in err.splitlines() if line.startswith("error: "))
+    assert first.startswith(f"error: left out: {bad}: ")
+    assert second.startswith(f"error: left out: {wide}: ")
+    code, out, err = call(command, films / "RUN", bad, wide)
+    assert (code, out) == (2, "")
+    assert all(str(path) in err for path in (bad, wide))
+
+
 def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     out, steps = tmp_path / "OUT", tmp_path / "STEPS.csv"
     annotate = ("annotate", films / "RUN", "--out", out)
@@ -264,6 +291,7 @@ def test_proposals_of_every_format_that_is_written(form, films, ran, refused, tm
     assert {path.suffix for path in files} == {WRITERS[form].ending}
     both = [part for file in files for part in ("--corrected", file)]
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both, *rate).err
+    assert "2 films, 6 steps: 6 kept" in ran(*annotate, "--corrected", tmp_path, *rate).err
     if rate:
         assert "(--frame-rate)" in refused(*annotate[:3], tmp_path / "X", "v10", "--format", form)
 
@@ -326,7 +354,7 @@ def test_refusals(films, tmp_path, refused, call):
         (("v1", "--task", "coffee"), "unknown task 'coffee'; "),
         (("v1", "--steps-known", "boil"), "need their task. Give it, too. (--task)"),
         (("v1", *known, "cut"), "action 'cut' is not one of the task 'tea' but of 'toast'."),
-        (("v1", *known, ","), "not steps of one task"),
+        (("v0", *known, ","), "not steps of one task"),
         (("v1", "--min-probability", "2"), "expected 0 to 1."),
         (("v1", "--out", tmp_path / "x.doc"), "expected a file that ends in .csv, .eaf, .edl"),
         (("v1", "v2", "--out", tmp_path / "x.eaf"), "holds one video, not 2. Give a folder"),

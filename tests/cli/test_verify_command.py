@@ -78,6 +78,19 @@ def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
     assert text.endswith("Choose the one with the steps. (--tier)\n")
 
 
+def test_videos_of_a_table_that_no_file_has_are_named_once(call, tmp_path):
+    (tmp_path / "tea.txt").write_text("# tea\n1. boil\n2. pour\n")
+    assert call("data", "procedure", tmp_path / "tea.txt", tmp_path / "tea")[0] == 0
+    table, files = tmp_path / "VIDEOS.csv", [tmp_path / f"{name}.vtt" for name in "abc"]
+    table.write_text("video,task\n" + "".join(f"{name},tea\n" for name in "abcd"))
+    for file in files:
+        cues = ("00:00.000 --> 00:04.000\nboil", "00:04.000 --> 00:09.000\npour")
+        file.write_text("\n\n".join(("WEBVTT", *cues)) + "\n")
+    err = call("verify", tmp_path / "tea", *files, "--video-table", table)[2]
+    said = [line for line in err.splitlines() if "no steps in" in line]
+    assert said == ["VIDEOS.csv: no steps in 1 video, such as 'd'."]
+
+
 def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert call("verify", run, table(one=RIGHT), "--check")[0] == 0
     steps, page, log = table(**{BAD: SWAPPED}), tmp_path / "x.html", tmp_path / "x.jsonl"

@@ -14,6 +14,7 @@ from cefito import Session, verify
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.following import joined_rows, led
+from cefito.markup import film_percent
 from cefito.planners.any_length.guidance import SessionModel
 from cefito.recognition.stream import StepStream
 from cefito.runs.run import Run
@@ -59,6 +60,25 @@ def test_the_end_is_told(run_with_recogniser, video):
         ended.append(session.followed().ended)
     assert max(ended[: int(video[0].steps[-1].start)]) < 0.2
     assert ended[-1] > 0.9
+
+
+def test_once_all_usual_steps_were_begun_only_others_come_next(run_with_recogniser, video):
+    session = Session(run_with_recogniser)
+    for place, row in enumerate(video[1]):
+        session.observe(row, at=float(place))
+    order = run_with_recogniser.verifier.orders[session.followed().task.id]
+    usual, actions = {*order.actions[order.usual >= 0.5].tolist()}, {*order.actions.tolist()}
+    left = usual - {step.action for step in session.followed().done}
+    assert left
+    for at, action in enumerate(left, len(video[1])):
+        assert session.followed().next == session.likely_next()
+        session.done(action)
+        session.observe(video[1][-1], at=float(at))
+    found = session.followed()
+    begun = {step.action for step in [*found.done, *([found.now] if found.now else [])]}
+    assert usual <= begun
+    once = {*order.actions[order.repeated < 0.5].tolist()}
+    assert {step.id for step in found.next} <= actions - (begun & once)
 
 
 def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, video):
@@ -305,7 +325,7 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert "next: " in said
     assert " s  the film is over; done: " in said
     for done in events[-1]["done"]:
-        assert f"{done['name']} ({100 * done['probability']:.1f} %)" in said.splitlines()[-2]
+        assert f"{done['name']} ({film_percent(done['probability'])})" in said.splitlines()[-2]
     for finding in events[-1]["findings"]:
         assert f"{finding['name']}, {finding['words']}" in said.splitlines()[-1]
 

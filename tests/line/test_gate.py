@@ -1,9 +1,11 @@
 """Events and the gate, on records of a film that are written by hand."""
 
 import os
+from typing import Any
 
 import pytest
 
+from cefito.cli.follow import _Film
 from cefito.data.vocabulary import Action, Task, Taxonomy
 from cefito.inference.following import Followed
 from cefito.inference.outlook import Likely
@@ -93,6 +95,24 @@ def test_each_change_is_told_once():
         ["boil", "wait"],
         ["boil"],
     )
+
+
+def test_what_no_longer_holds_is_printed_and_where_no_step_is_left(capsys):
+    """A step that comes late was missing before; the film has one finding at a time."""
+    nobody: Any = None  # no session is asked
+    film = _Film(
+        nobody, Telling(), None, hint="", least=0.6, lag=0, ends=True, plan=False, as_json=False
+    )
+    film.take(seen(done="boil", now="wait", following="serve", missing=["pour"]))
+    film.take(seen(done="boil wait pour", now="serve", late=["wait"]))
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "7.0 s  now: wait (90.0 %); done: 1; next: serve 60.0 %",
+        "pour: missing (80.0 %): seen",
+        "7.0 s  now: serve (90.0 %); done: 3; next: no step is left",
+        "pour: no longer missing",
+        "wait: long (80.0 %): seen",
+    ]
 
 
 def test_events_have_ids_of_their_own():

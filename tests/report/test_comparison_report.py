@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def made(folder):
 @pytest.fixture(scope="module")
 def page(made):
     return rendered(made)
+
+
+def test_the_command_of_a_page_works_in_any_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    command = report_comparison(folder.name).commands[-1]
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+    assert (tmp_path / "report.html").exists()
 
 
 def test_a_comparison_of_recognisers_has_tables_alone(tmp_path, capsys):

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from cefito.errors import ConfigError, is_out_of_memory, remedy_for
+from cefito.errors import CefitoError, ConfigError, is_out_of_memory, remedy_for
 from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:
@@ -374,6 +374,20 @@ def progress(
 
 passing_progress = partial(progress, passing=True)
 """Progress without a trace: the bar vanishes, and short work writes no line."""
+
+
+def check_any(problems: Sequence[CefitoError], kept: Sequence[object]) -> None:
+    """Raise the first of the errors of videos that were left out, if none was kept."""
+    if problems and not kept:
+        left_out(problems[1:])
+        raise problems[0]
+
+
+def left_out(problems: Sequence[CefitoError]) -> int:
+    """Say why videos were left out, and return the exit code: 2, or 0 if none was."""
+    for problem in problems:
+        talk(f"error: left out: {problem}", urgent=True)
+    return 2 if problems else 0
 
 
 @contextmanager

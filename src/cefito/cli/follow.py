@@ -20,7 +20,7 @@ from cefito.cli.values import Flag
 from cefito.data.vocabulary import find_actions
 from cefito.errors import ConfigError, DataError
 from cefito.files import user_cache, value_digest
-from cefito.markup import as_seconds, counted, percent
+from cefito.markup import as_seconds, counted, film_percent, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,6 +168,7 @@ def follow(
                 weights=weights,
                 progress=passing_progress,
             )
+            whole.check_task(opened, session.task)
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
         film = _Film(
@@ -278,13 +279,15 @@ class _Film:
         gate = self.gate and (self.gate.shown, len(self.gate.confirmed))
         done = [step.action for step in followed.done]
         state = (going, followed.now is None, done, gate, self.over)
-        if state != self.shown or news.findings:
+        if state != self.shown or news.findings or news.withdrawn_findings:
             self._show(followed)
             if not self.as_json:
+                for finding in news.withdrawn_findings:
+                    talk(f"           {finding.name}: no longer {finding.words}")
                 for finding in news.findings:
                     talk(
                         f"           {finding.name}: {finding.words} "
-                        f"({percent(finding.probability)}): {finding.evidence}"
+                        f"({film_percent(finding.probability)}): {finding.evidence}"
                     )
         self.shown = state
 
@@ -331,9 +334,11 @@ class _Film:
 
     def _sum_up(self, followed: Followed) -> None:
         """Print the steps and mistakes in all rows of a film that is over."""
-        steps = (f"{step.name} ({percent(step.probability)})" for step in followed.done)
+        steps = (f"{step.name} ({film_percent(step.probability)})" for step in followed.done)
         talk(f"           seen in the whole film: {', '.join(steps) or 'no step'}")
-        findings = (f"{f.name}, {f.words} ({percent(f.probability)})" for f in followed.findings)
+        findings = (
+            f"{f.name}, {f.words} ({film_percent(f.probability)})" for f in followed.findings
+        )
         none = f"no mistake of {percent(self.least)} or more"
         talk(f"           found in the whole film: {'; '.join(findings) or none}")
 
@@ -365,21 +370,23 @@ class _Film:
                 value["gate"] = self.gate.to_dict()
             print_json(value, indent=None)
             return
-        now = f"finished ({percent(followed.ended)})" if finished else "pause"
+        now = f"finished ({film_percent(followed.ended)})" if finished else "pause"
         if self.over:
             now = "the film is over"
         elif followed.now is not None:
-            now = f"{followed.now.name} ({percent(followed.now.probability)})"
+            now = f"{followed.now.name} ({film_percent(followed.now.probability)})"
         head = f"{followed.seconds:7.1f} s  "
         if self.gate is None:
-            ahead = ", ".join(f"{step.name} {percent(step.probability)}" for step in followed.next)
-            coming = "" if finished or self.ended else f"; next: {ahead}"
+            ahead = ", ".join(
+                f"{step.name} {film_percent(step.probability)}" for step in followed.next
+            )
+            coming = "" if finished or self.ended else f"; next: {ahead or 'no step is left'}"
             present = now if self.over else f"now: {now}"
             talk(f"{head}{present}; done: {len(followed.done)}{coming}")
         else:
             do, count = self._to_do(), len(self.gate.confirmed)
             talk(f"{head}do: {do}; seen: {now}; confirmed or skipped: {count}")
-        if steps is not None and not self.over:
+        if steps is not None and followed.next and not self.over:
             talk("           remaining: " + " → ".join(names))
 
     def _to_do(self) -> str:

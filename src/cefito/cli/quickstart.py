@@ -152,7 +152,8 @@ def _of_films(
         shlex.quote(str(path))
         for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
     )
-    inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in verified[:1])
+    wrong_first = sorted(verified, key=lambda video: not video.deviations)
+    inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in wrong_first[:1])
     lines = (
         "What next:",
         f"  correct what was recognised   cefito annotate {name} {inputs} --out {proposals}",

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, table, talk
+from cefito.cli.console import (
+    check_any,
+    left_out,
+    log_warnings,
+    passing_progress,
+    print_json,
+    table,
+    talk,
+)
 from cefito.cli.options import (
     AS_RECORDED,
     AS_WRITTEN,
@@ -18,16 +26,17 @@ from cefito.cli.options import (
 )
 from cefito.cli.values import Json, said_as_json
 from cefito.data.annotations import json_lines
-from cefito.data.robots import all_episodes
+from cefito.data.robots import all_episodes, is_robot
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
-from cefito.markup import counted, csv_text, percent
+from cefito.markup import counted, csv_text, film_percent, percent
 from cefito.settings import parse_record
 from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
 
 if TYPE_CHECKING:
     from cefito.inference.recordings import Recording
+    from cefito.inference.whole_videos import Reading
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
     from cefito.tracks import Track
@@ -53,7 +62,7 @@ def recognise(
     plot: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     overlay: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     json: Annotated[Json, Parameter(group=OUTPUT)] = False,
-) -> None:
+) -> int:
     """Recognise the steps of whole videos, with their times and probabilities.
 
     Args:
@@ -100,15 +109,18 @@ def recognise(
         scores = opened.own_recogniser.held_out
         if scores is not None and scores.limit:
             talk(f"note: {scores.limit}")
-        films = [] if overlay is None else [*open_recordings(opened, inputs, **reading.reading())]
+        problems = list[CefitoError]()
+        read: Reading = {**reading.reading(), "failed": problems.append}
+        films = [] if overlay is None else [*open_recordings(opened, inputs, **read)]
         tracks = recognised_videos(
             opened,
-            films or inputs,
+            inputs if overlay is None else films,
             task=reading.task,
             steps_known=step_names,
             least=min_probability,
-            **reading.reading(),
+            **read,
         )
+        check_any(problems, tracks)
         if overlay is not None:
             _overlay(opened, films, tracks, overlay, None if step_names else reading)
     if out is not None and chosen is not None:
@@ -121,8 +133,9 @@ def recognise(
     if json:
         print_json([track.to_dict() for track in tracks])
     elif out is None:
-        _show(tracks)
+        _show(tracks, given=reading.task is not None)
         _warn(run, opened, step_names)
+    return left_out(problems)
 
 
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
@@ -176,12 +189,19 @@ def _overlay(
         talk(f"wrote {target}: {counted(len(track.steps), 'step')}, {len(findings)} findings")
 
 
-def _show(tracks: Sequence[Track]) -> None:
-    """Print the steps of videos as a table."""
+def _show(tracks: Sequence[Track], *, given: bool) -> None:
+    """Print the steps of videos as a table, after their tasks, which were given or recognised."""
     for track in tracks:
-        talk(f"{track.video}: task {track.task} ({percent(track.task_probability)})")
+        sure = "given" if given else film_percent(track.task_probability)
+        talk(f"{track.video}: task {track.task} ({sure})")
     rows = [
-        (track.video, one.name, round(one.start, 1), round(one.end, 1), percent(one.probability))
+        (
+            track.video,
+            one.name,
+            round(one.start, 1),
+            round(one.end, 1),
+            film_percent(one.probability),
+        )
         for track in tracks
         for one in track.steps
     ]
@@ -207,8 +227,8 @@ def annotate(
             sets.
         out: Folder of the proposals.
         format_: csv (STEPS.csv of all films), or a format of one file a film.
-        corrected: Corrected files of any form that cefito data prepare custom reads, one or more;
-            give the run first.
+        corrected: Corrected files of any form that cefito data prepare custom reads, or folders of
+            files of one form; give the run first.
     """
     if bool(films) == bool(corrected):
         raise ConfigError("give either films, or the files that were corrected (--corrected).")
@@ -247,7 +267,7 @@ def annotate(
     if any(film.doubtful for _, film in order):
         wrong = "a run learns a mistake as right, unless it is labelled as an error"
         talk(f"note: {wrong} ('yes' in a column or a tier 'error')")
-    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected FILES")
+    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected {out}")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 
 
@@ -264,6 +284,14 @@ def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
     write_text(path, csv_text([("video", "task"), *rows]))
 
 
+def _steps_in(path: Path) -> list[Path]:
+    """Return the files of steps of a folder, but for what was proposed; else the path itself."""
+    from cefito.tracks.reading import find_steps
+
+    whole = path.is_dir() and not is_robot(path)
+    return find_steps(path, but=PROPOSALS) if whole else [path]
+
+
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
     """Say, and return, what correcting took, for the films of which corrected steps are given."""
     from cefito.inference.proposals import compare, find_proposal
@@ -275,6 +303,7 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
     for place, line in json_lines(proposals, expected):
         track = parse_record(Track, line, place, expected, DataError)
         proposed[track.video] = track
+    files = tuple(file for path in files for file in _steps_in(path))
     try:
         corrected = read(files, choices)
     except DataError as problem:

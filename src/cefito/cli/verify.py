@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.console import check_any, left_out, log_warnings, print_json, table, talk
 from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
 from cefito.cli.values import Flag, Json
 from cefito.data.vocabulary import find_task
-from cefito.errors import ConfigError
+from cefito.errors import CefitoError, ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
-from cefito.markup import drawn_percent, percent
+from cefito.markup import film_percent, percent
 from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
             leave open whether all was right: a step is not sure, or such mistakes went unseen in
-            training.
+            training. A film that cannot be read is left out and named; the code is then 2.
     """
     from cefito.inference.verification import open_verifier, promised, verified_videos
     from cefito.report.findings_tables import new_workbook
@@ -91,8 +91,11 @@ def verify(
         asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
         opened, verifier = open_verifier(run, order, **asked)
         promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
-        asked |= {"least": min_probability, "promise": promise, **reading.reading()}
+        problems = list[CefitoError]()
+        asked |= {"least": min_probability, "promise": promise, "failed": problems.append}
+        asked |= reading.reading()
         verified = verified_videos(opened or run, verifier, inputs, **asked)
+        check_any(problems, verified)
         if log is not None:
             _log(verified, log)
         if out:
@@ -101,6 +104,8 @@ def verify(
         print_json([result.to_dict() for result in verified])
     else:
         show_verified(verified, min_probability)
+    if problems:
+        return left_out(problems)
     if not check:
         return 0
     if any(result.deviations for result in verified):
@@ -163,7 +168,7 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
             "" if deviation.start is None else round(deviation.start, 1),
             deviation.name,
             deviation.words,
-            percent(deviation.probability),
+            (film_percent if video.recognised else percent)(deviation.probability),
             deviation.evidence,
         ]
         for video in verified
@@ -178,7 +183,7 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
     how = "recognised" if video.recognised else "given"
     talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
     if video.recognised and video.steps:
-        steps = (f"{s.name} ({drawn_percent(s.certainty)})" for s in video.steps)
+        steps = (f"{s.name} ({film_percent(s.certainty)})" for s in video.steps)
         talk(f"seen, and how sure that is: {', '.join(steps)}")
     for note in video.notes:
         talk(note)

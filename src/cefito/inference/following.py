@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -53,7 +54,9 @@ class Followed(Record):
     seconds: float = Field(description="Time of the last row, and of the step after it.")
     now: TimedStep | None = Field(description="The step that goes on; null in a pause.")
     done: list[TimedStep] = Field(description="Steps before it, oldest first.")
-    next: list[Likely] = Field(description="Next steps, likeliest first.")
+    next: list[Likely] = Field(
+        description="Next steps, likeliest first; none once all steps of the task were begun."
+    )
     task: Likely = Field(description="The likeliest task.")
     ended: float = Field(description="Probability that the last step is over.")
     findings: list[Deviation] = Field(
@@ -299,9 +302,21 @@ class FilmSession:
             done=done,
             findings=self._verified[1],
             ended=stream.ended,
-            next=[*ahead],
+            next=self._expected(ahead, task, steps),
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
+
+    def _expected(
+        self, ahead: Sequence[Likely], task: int, steps: Sequence[TimedStep]
+    ) -> list[Likely]:
+        """Return the next steps; once all usual ones of the task were begun, those not done yet."""
+        if self._run.verifier is None:
+            return [*ahead]
+        order, counts = self._run.verifier.orders[task], Counter(step.action for step in steps)
+        if any(counts[action] == 0 for action in order.actions[order.usual >= 0.5].tolist()):
+            return [*ahead]
+        often = dict(zip(order.actions.tolist(), 1 + order.repeated.round(), strict=True))
+        return [step for step in ahead if counts[step.id] < often.get(step.id, 0)]
 
     def _judged(self, done: list[TimedStep], task: int) -> Findings:
         """Return what was wrong in the steps of a task.

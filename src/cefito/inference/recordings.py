@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +16,10 @@ from cefito.data.readers.feature_files import is_features
 from cefito.data.robots import Film, all_episodes, find_episode, is_robot
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import nfc
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.files import check_regular
 from cefito.inference.query import features_of, find_video, run_rate
-from cefito.markup import listed
+from cefito.markup import film_percent, listed
 from cefito.parts.matching import DatasetMatch, match_dataset
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress, silent
@@ -28,6 +30,20 @@ from cefito.tracks.track import named
 
 if TYPE_CHECKING:
     import torch
+
+    from cefito.inference.observer import Observer
+
+logger = logging.getLogger(__name__)
+
+_CLEAR = 0.9  # probability of another task from which on it is said
+
+Failed = Callable[[CefitoError], object]
+"""Takes the error of a video that cannot be read or recognised."""
+
+
+def raised(problem: CefitoError) -> None:
+    """Raise the error of a video."""
+    raise problem
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,22 @@ class Recording:
             place = f"{self.place}: " * bool(self.place)
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
 
+    def check_task(self, run: OpenedRun, task: int | None) -> None:
+        """Warn if a task is given and the rows show clearly another one; errors of `recognised`."""
+        if task is None:
+            return
+        tasks = self.recognition(run).tasks
+        best = int(tasks.argmax())
+        if best != task and tasks[best] >= _CLEAR:
+            shown, given = (run.taxonomy.tasks[one].name for one in (best, task))
+            logger.warning(
+                "%s: shows the task '%s' (%s), not '%s', which was given",
+                self.place or self.name,
+                shown,
+                film_percent(tasks[best]),
+                given,
+            )
+
     def track(self, recognition: Recognition, least: float = 0.0) -> Track:
         """Return the steps that were recognised in the rows, but those below a probability."""
         best = int(recognition.tasks.argmax())
@@ -112,6 +144,7 @@ def open_recordings(
     weights: Path | None = None,
     device: torch.device | str | None = None,
     camera: str | None = None,
+    failed: Failed = raised,
     progress: Progress = silent,
 ) -> Iterator[Recording]:
     """Yield the rows of videos, one after another; all are named before the first is encoded.
@@ -129,13 +162,16 @@ def open_recordings(
         weights: File of its weights, for s3d.
         device: Where it works; the CPU by default, "auto" takes CUDA if available.
         camera: Camera of episodes; by default that of the run's features.
+        failed: Takes the error of a file that cannot be read, which is left out; by default it is
+            raised.
         progress: Shows the progress of each video file.
 
     Raises:
         ConfigError: No such file or video, two of one name, or a rate out of range.
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
-    rate, match, observer = row_rate(run, rate), None, None
+    rate = row_rate(run, rate)
+    observer = cache(partial(_observer, run, encoder, weights=weights, device=device))
     sources = [*all_episodes(inputs, dataset)]
     dataset = None if dataset is None or is_robot(Path(dataset)) else dataset
     recipe = run.info.dataset.recipe
@@ -147,44 +183,61 @@ def open_recordings(
         if dataset is None and (source in tables or source in films or _is_file(Path(source)))
     ]
     ends, _ = shortest_ends(map(_address, files))
-    stored, names = dict[str, Recording](), set[str]()
+    stored = _stored(run, [one for one in sources if Path(one) not in files], dataset)
+    names = set[str]()
     for source in sources:  # before anything is encoded
-        if Path(source) in files:
-            if source not in tables and source not in films:
-                check_regular(Path(source))
-            name = ends[_address(Path(source))]
-        else:
-            try:
-                match = match or match_dataset(run, run.dataset(dataset))
-                stored[source] = recording_of(match, source)
-            except (ConfigError, RunError) as problem:
-                raise _unknown(source, problem, may_be_file=dataset is None) from problem
-            name = stored[source].name
+        if source not in (*stored, *tables, *films):
+            check_regular(Path(source))
+        name = stored[source].name if source in stored else ends[_address(Path(source))]
         if name in names:
             taken = f"another video is called '{name.rpartition('/')[2]}', too"
             raise ConfigError(f"{source}: {taken}. Leave one out, or rename the file.")
         names.add(name)
-    for source in sources:
+
+    def opened(source: str) -> Recording:
         path = Path(source)
         if source in stored:
-            yield stored[source]
-        elif recipe is not None and source in tables:
-            yield Recording(ends[_address(path)], source, recipe.rows(path), recipe.rate)
-        elif is_features(path):
+            return stored[source]
+        if recipe is not None and source in tables:
+            return Recording(ends[_address(path)], source, recipe.rows(path), recipe.rate)
+        if is_features(path):
             features = features_of(run, path, rate)
-            yield Recording(ends[_address(path)], source, features.values, features.rate)
-        elif recipe is not None:
+            return Recording(ends[_address(path)], source, features.values, features.rate)
+        if recipe is not None:
             wanted = f"expected tables with the channels {listed(recipe.channels, most=5)}"
             raise ConfigError(f"{source}: {wanted}, of which the run's rows are made.")
-        else:
-            if observer is None:
-                from cefito.inference.observer import ObservationRecipe
+        film = films.get(source, Film(path))
+        rows = observer().rows(film.path, part=film.part, progress=progress)
+        file = None if film.part else source
+        return Recording(ends[_address(path)], source, rows, 1.0, file=file)
 
-                observer = ObservationRecipe.of(run).open(encoder, weights=weights, device=device)
-            film = films.get(source, Film(path))
-            rows = observer.rows(film.path, part=film.part, progress=progress)
-            file = None if film.part else source
-            yield Recording(ends[_address(path)], source, rows, 1.0, file=file)
+    for source in sources:
+        try:
+            recording = opened(source)
+        except DataError as problem:
+            failed(problem)
+        else:
+            yield recording
+
+
+def _observer(run: OpenedRun, encoder: str | None, **where: Any) -> Observer:
+    from cefito.inference.observer import ObservationRecipe
+
+    return ObservationRecipe.of(run).open(encoder, **where)
+
+
+def _stored(
+    run: OpenedRun, sources: Iterable[str], dataset: Path | str | None
+) -> dict[str, Recording]:
+    """Return the videos of a data set, by their ids."""
+    stored, match = dict[str, Recording](), None
+    for source in sources:
+        try:
+            match = match or match_dataset(run, run.dataset(dataset))
+            stored[source] = recording_of(match, source)
+        except (ConfigError, RunError) as problem:
+            raise _unknown(source, problem, may_be_file=dataset is None) from problem
+    return stored
 
 
 def _films(run: OpenedRun, sources: Iterable[str], camera: str | None) -> dict[str, Film]:

@@ -15,16 +15,16 @@ from typing import Annotated, Any, Unpack
 from pydantic import Field, PlainSerializer
 
 from cefito.data.vocabulary import Action, Taxonomy, find_task, name_or_id
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.inference.recordings import Recording
+from cefito.inference.recordings import Recording, raised
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
 from cefito.markup import listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import holds_steps, read
+from cefito.tracks.reading import holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
 from cefito.verification.order import corrected_steps
@@ -295,21 +295,31 @@ def verified_videos(
     own = promise(True)
     least = least if own is None else own.least
     given = online or not len(verifier.films.hours)
+    failed = reading.get("failed", raised)
     for whole in recordings_of(right, others, video, reading):
-        track = whole.recognised(right, task=task_id, evidence=True)
-        if not track.steps:
-            problem = "no step was recognised."
-            if task_id is not None:
-                named = verifier.taxonomy.tasks[task_id].name
-                problem = (
-                    f"no step of '{named}' was recognised. Leave the task out to recognise it."
-                )
-            raise ConfigError(f"{whole.place or video}: {problem}")
+        try:
+            track = _recognised(right, whole, task_id, video)
+        except (ConfigError, DataError) as problem:
+            failed(problem)
+            continue
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id)
         judged_video = judged_video.model_copy(update={"limits": limits})
         videos.append(_with_promise(judged_video, own, given=given))
     return videos
+
+
+def _recognised(run: OpenedRun, whole: Recording, task: int | None, video: str) -> Track:
+    """Recognise the steps of a video to verify; a ConfigError if there are none."""
+    whole.check_task(run, task)
+    track = whole.recognised(run, task=task, evidence=True)
+    if not track.steps:
+        problem = "no step was recognised."
+        if task is not None:
+            named = run.taxonomy.tasks[task].name
+            problem = f"no step of '{named}' was recognised. Leave the task out to recognise it."
+        raise ConfigError(f"{whole.place or video}: {problem}")
+    return track
 
 
 def _verified_steps(
@@ -325,8 +335,8 @@ def _verified_steps(
     """Verify the steps that files give, with notes on how they were read."""
     if task is not None:
         choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
-    for path in map(Path, sources):
-        tracks = read([path], choices)
+    paths = [*map(Path, sources)]
+    for path, tracks in zip(paths, read_each(paths, choices), strict=True):
         notes, videos = tracks.notes, judged(right, path, tracks.tracks)
         for track in bound(videos, verifier.taxonomy, task=task, place=path, unknown=True):
             yield verified(verifier, track, least=least, online=online, notes=notes)

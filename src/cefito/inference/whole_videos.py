@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from numpy.typing import ArrayLike
 
 from cefito.data.vocabulary import find_action, find_task
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.inference.recordings import Recording, open_recordings, row_rate
+from cefito.inference.recordings import Failed, Recording, open_recordings, raised, row_rate
 from cefito.markup import counted
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
@@ -39,6 +39,7 @@ class Reading(TypedDict, total=False):
     weights: Path | None
     device: torch.device | str | None
     camera: str | None
+    failed: Failed
     progress: Progress
 
 
@@ -113,8 +114,14 @@ def recognised_videos(
             find_action(run.taxonomy, step, task=task_id, setting="steps_known")
             for step in steps_known
         ]
-    recordings = recordings_of(run, sources, video, reading)
-    return [whole.recognised(run, task=task_id, plan=plan, least=least) for whole in recordings]
+    failed, tracks = reading.get("failed", raised), list[Track]()
+    for whole in recordings_of(run, sources, video, reading):
+        try:
+            whole.check_task(run, task_id)
+            tracks.append(whole.recognised(run, task=task_id, plan=plan, least=least))
+        except (ConfigError, DataError) as problem:
+            failed(problem)
+    return tracks
 
 
 def recordings_of(

@@ -189,8 +189,8 @@ class HeldOutScores(Record):
         """The scores, as a sentence without its full stop."""
         halved = ""
         if self.half is not None and self.half != self.learned and self.half_edit is not None:
-            fewer = f"{self.half} videos instead of {self.learned}"
-            halved = f" ({self.half_edit:.0f} when learned from {fewer})"
+            fewer = f"learning from {self.half} videos instead of {self.learned}"
+            halved = f"; {fewer} gave an edit score of about {self.half_edit:.0f}"
         return (
             f"of {counted(self.videos, 'training video')} held out in turn, {self.frame:.0f} % of "
             f"the rows were recognised correctly, and {self.present:.0f} % when later rows were "

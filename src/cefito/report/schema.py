@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation, WindowPlans
@@ -146,14 +147,21 @@ class ComparisonReport(_Report):
     rows: dict[int, list[RowResults]]  # by horizon, by descending success rate
 
 
-def command(*words: str, **options: Any) -> str:
-    """A shell command of cefito, without options that are None or False; tuples repeat theirs."""
-    parts = ["cefito", *words]
+def command(*words: str | Path, **options: Any) -> str:
+    """A shell command of cefito, without options that are None or False; tuples repeat theirs.
+
+    Paths are whole ones, so that it can be copied into any folder.
+    """
+    parts = ["cefito", *map(_word, words)]
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:
             parts.append(option)
         elif value is not None and value is not False:
             for one in value if isinstance(value, tuple) else (value,):
-                parts += [option, str(one)]
+                parts += [option, _word(one)]
     return shlex.join(parts)
+
+
+def _word(value: Any) -> str:
+    return str(value.absolute() if isinstance(value, Path) else value)

@@ -20,7 +20,7 @@ import numpy as np
 from cefito.errors import CefitoError
 from cefito.files import check_target, write_text
 from cefito.inference.verification import CAUTION, Right, VerifiedVideo, steps_file
-from cefito.markup import drawn_percent
+from cefito.markup import film_percent
 from cefito.parts.opened import OpenedRun
 from cefito.report.frames import EACH, TOTAL, films_in, find_video_files
 from cefito.report.page import UNFIT, environment
@@ -180,7 +180,7 @@ def save_verification(
             workers=workers,
             clock=clock,
             caution=CAUTION,
-            drawn_percent=drawn_percent,
+            film_percent=film_percent,
         )
     )
     write_text(path, UNFIT.sub("\ufffd", page))

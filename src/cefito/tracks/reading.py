@@ -75,6 +75,7 @@ class Tracks:
     form: str  # the files' formats
     notes: tuple[str, ...]  # on how the files were read, and what was left out
     tier: str = ""  # that holds the steps; empty if the files have none, or several
+    unused: frozenset[str] = frozenset()  # videos of the table of videos that no file has
 
 
 def read(paths: Sequence[Path], choices: Choices) -> Tracks:
@@ -127,7 +128,23 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     actions = tuple(dict.fromkeys(row.step for row in rows))
     used_tiers = set().union(*tiers.values())
     tier = used_tiers.pop() if len(used_tiers) == 1 else ""
-    return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier)
+    return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier, table.unused)
+
+
+def read_each(paths: Sequence[Path], choices: Choices) -> list[Tracks]:
+    """Read files, each by itself; videos of the table that none has are noted once, at the last."""
+    each, table = [read([path], choices) for path in paths], choices.video_table
+    notes = [[n for n in one.notes if n not in _without_steps(table, one.unused)] for one in each]
+    notes[-1] += _without_steps(table, frozenset.intersection(*(one.unused for one in each)))
+    return [replace(one, notes=tuple(own)) for one, own in zip(each, notes, strict=True)]
+
+
+def _without_steps(table: Path | None, unused: frozenset[str]) -> list[str]:
+    """Say that a table of videos has some without steps; nothing if there are none."""
+    if table is None or not unused:
+        return []
+    videos = counted(len(unused), "video")
+    return [f"{table.name}: no steps in {videos}, such as '{min(unused)}'."]
 
 
 def in_one_spelling(tracks: Tracks) -> Tracks:
@@ -225,10 +242,10 @@ def _is_workbook(path: Path) -> bool:
     return path.suffix.lower() in _WORKBOOKS and zipfile.is_zipfile(path)
 
 
-def find_steps(folder: Path) -> list[Path]:
+def find_steps(folder: Path, *, but: str = "") -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 
-    A table with other names of columns counts if there is nothing else.
+    A table with other names of columns counts if there is nothing else; files named `but` never do.
 
     Raises:
         DataError: No such file, or files of several forms.
@@ -240,7 +257,7 @@ def find_steps(folder: Path) -> list[Path]:
     others, workbooks = list[Path](), list[Path]()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
-        if any(name.startswith(".") for name in inside) or not path.is_file():
+        if any(name.startswith(".") for name in inside) or path.name == but or not path.is_file():
             continue
         if _is_workbook(path):
             workbooks.append(path)
@@ -259,7 +276,9 @@ def find_steps(folder: Path) -> list[Path]:
     if len(forms) > 1:
         said = (f"{form} ({_shown(path.name for path in paths)})" for form, paths in forms.items())
         problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
-        raise DataError(f"{problem}. Name the right ones.", setting="labels")
+        remedy = "Give the file of one form, or a folder with files of one form alone"
+        join = "to use all, join them first: cefito data steps FILES --out STEPS.csv"
+        raise DataError(f"{problem}. {remedy}; {join}.", setting="labels")
     files = next(iter(forms.values()), others)
     if not files and workbooks:
         decoded(read_bytes(workbooks[0], "Save it as CSV."), workbooks[0])  # refuses it
@@ -535,14 +554,16 @@ class _VideoTable:
         remedy = "Give one for all videos, or a table with the columns video and task."
         return document.wrong(f"holds no task. {remedy}", setting="task")
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Videos of rows that were not looked up."""
+        return frozenset(self._facts.keys() - set(self._row_of.values()))
+
     def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""
         if self._said:
             yield self._said
-        unused = self._facts.keys() - set(self._row_of.values())
-        if self._path is not None and unused:
-            videos = counted(len(unused), "video")
-            yield f"{self._path.name}: no steps in {videos}, such as '{min(unused)}'."
+        yield from _without_steps(self._path, self.unused)
         if self._dropped:
             steps = counted(self._dropped, "step")
             yield (

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy
-from cefito.markup import drawn_percent
+from cefito.markup import film_percent
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,
@@ -203,7 +203,7 @@ class _Suspect:
 
     @property
     def _drawn(self) -> str:
-        return f"in {drawn_percent(self.done)} of the sequences drawn from the film"
+        return f"in {film_percent(self.done)} of the sequences drawn from the film"
 
     def unseen(self, certainty: float, *, drawn: bool) -> dict[str, Any]:
         """Return the probability that it is missing, and how usual it is, in words."""
