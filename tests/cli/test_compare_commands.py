@@ -80,16 +80,20 @@ def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, mo
     assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
-def test_scores_of_other_settings_are_named_before_they_are_replaced(world, tmp_path, ran):
+def test_scores_of_other_settings_are_named_and_stay(world, tmp_path, ran):
     given = ["compare", world.folder, "--out", tmp_path, *CHEAP]
-    assert "replaced" not in ran(*given, "--seed", 0).err
+    said = f"{tmp_path} has scores of other settings or data, which stay there: "
+    assert said not in ran(*given, "--seed", 0).err
+    before = snapshot(tmp_path / "T2" / "seed0" / "trials")
     other = ["--set", "classifier_training.optimiser.epochs=1"]
-    said = f"replaced, since {tmp_path} has them of other settings or data: "
     assert f"{said}frequent, T = 2, seed 0; frequent, T = 3, seed 0\n" in ran(*given, *other).err
+    assert before.items() < snapshot(tmp_path / "T2" / "seed0" / "trials").items()
     error = ran(*given).err
-    assert "frequent, T = 2, seed 1; …\n" in error
+    assert "estimate for 2 scores" in error  # of the other seed alone
     key = "settings.classifier_training.optimiser.epochs"
     assert f"it differs in {key} ('1' there, '2' here)\n" in error
+    for settings in ([], other):
+        assert "estimate" not in ran(*given, *settings).err
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):
