@@ -464,6 +464,12 @@ def finish(
     from cefito.study.tables import result_tables
 
     tables, out = result_tables(results, against=against, published=published), options.out
+    shown_heads = {head for shown in tables for head in shown.heads}
+    if lacking := [head for head in options.chosen_columns or () if head not in shown_heads]:
+        talk(
+            f"no score has {', '.join(lacking)}: it does not apply, or is newer than the scores. "
+            f"To score the runs again, remove {out}/T*/seed*/trials and repeat the command"
+        )
     tables = [shown.of_columns(options.chosen_columns) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
