@@ -106,6 +106,12 @@ def is_leftover(path: Path) -> bool:
     return path.name == LOCK_FILE or (path.name.startswith(".") and path.name.endswith(_SUFFIX))
 
 
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left beside a path, in a folder that this process has locked."""
+    for left in path.parent.glob(f".{path.name}.*{_SUFFIX}"):
+        left.unlink(missing_ok=True)
+
+
 @contextmanager
 def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file, or a new folder, beside a path; access as by the umask.

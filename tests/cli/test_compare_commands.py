@@ -11,6 +11,7 @@ import pytest
 from authors_repository import write_repository
 from cefito.data import open_dataset
 from cefito.data.windows import cut_windows
+from cefito.evaluation.metrics import METRICS, Metric
 from cefito.planners.simple.planners import NearestPlanner
 from cefito.runs.settings_export import settings_values
 from cefito.study.reproduce import EXPERIMENTS
@@ -80,16 +81,45 @@ def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, mo
     assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
-def test_scores_of_other_settings_are_named_before_they_are_replaced(world, tmp_path, ran):
+def test_scores_of_other_settings_are_named_and_stay(world, tmp_path, ran):
     given = ["compare", world.folder, "--out", tmp_path, *CHEAP]
-    assert "replaced" not in ran(*given, "--seed", 0).err
+    said = f"{tmp_path} has scores of other settings or data, which stay there: "
+    assert said not in ran(*given, "--seed", 0).err
+    before = snapshot(tmp_path / "T2" / "seed0" / "trials")
     other = ["--set", "classifier_training.optimiser.epochs=1"]
-    said = f"replaced, since {tmp_path} has them of other settings or data: "
     assert f"{said}frequent, T = 2, seed 0; frequent, T = 3, seed 0\n" in ran(*given, *other).err
+    assert before.items() < snapshot(tmp_path / "T2" / "seed0" / "trials").items()
     error = ran(*given).err
-    assert "frequent, T = 2, seed 1; …\n" in error
+    assert "estimate for 2 scores" in error  # of the other seed alone
     key = "settings.classifier_training.optimiser.epochs"
     assert f"it differs in {key} ('1' there, '2' here)\n" in error
+    for settings in ([], other):
+        assert "estimate" not in ran(*given, *settings).err
+
+
+def test_a_metric_that_is_newer_than_the_scores_is_named(world, tmp_path, ran, monkeypatch):
+    """With the way to get it, where all scores or those of some seeds lack it."""
+    given = [
+        "compare",
+        world.folder,
+        "--out",
+        tmp_path,
+        "--planners",
+        "nearest",
+        *CHEAP[2:6],
+        *PAPER,
+    ]
+    ran(*given)
+    given += ["--columns", "SR,new"]
+    metric = Metric(lambda scored: (1.0, len(scored.best)), head="new", meaning="all are new")
+    monkeypatch.setitem(METRICS, "new", metric)
+    said = "no score has new: it does not apply, or is newer than the scores. To score the runs "
+    assert f"{said}again, remove {tmp_path}/T*/seed*/trials" in ran(*given).err
+    for path in tmp_path.glob("T*/seed1/trials/nearest.json"):
+        path.unlink()
+    captured = ran(*given)
+    assert "nearest: new is missing of seeds 0, scored without it. Remove" in captured.err
+    assert "no score has" not in captured.err
 
 
 def test_an_interrupted_comparison_shows_what_is_scored(world, tmp_path, call, ran, monkeypatch):

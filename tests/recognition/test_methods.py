@@ -11,6 +11,8 @@ import pytest
 from cefito.cli import main
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
+from cefito.evaluation.metrics import ScoredPlans
+from cefito.evaluation.recogniser_metrics import ScoredVideo
 from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod
@@ -87,6 +89,17 @@ PAGE: dict[str, Any] = {"__name__": "window"}
 text = (Path(__file__).parents[2] / "docs" / "own-planners.md").read_text(encoding="utf-8")
 exec(text.partition("```python\n")[2].partition("```")[0], PAGE)
 WINDOW = PAGE["METHOD"]
+
+
+def test_metrics_of_the_page():
+    """Each counts what its meaning says."""
+    page: dict[str, Any] = {}
+    exec(text.split("```python\n")[2].partition("```")[0], page)
+    plans, actual = np.array([[[1, 2, 3]], [[1, 3, 2]]]), np.array([[1, 3, 3], [1, 2, 3]])
+    assert page["NEARLY"].total(ScoredPlans(plans=plans, actual=actual)) == (1, 2)
+    labels, truth = np.array([4, 4, 0, 1]), np.array([4, 0, 4, 1])
+    video = ScoredVideo(labels=labels, truth=truth, background=4, rate=1.0, steps=())
+    assert page["PAUSE"].total(video) == (1, 2)
 
 
 class TestOfThePage(RecogniserContract):

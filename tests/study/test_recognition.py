@@ -19,7 +19,7 @@ from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, Recogniser
 from cefito.recognition.recogniser import BaseRecogniser
 from cefito.recognition.settings import NearestConfig, OnlineConfig
 from cefito.recognition.yardsticks import unchained
-from cefito.study.recognition import compare_recognisers
+from cefito.study.recognition import RecogniserScorer, compare_recognisers
 from cefito.training.checkpoint import read_metrics
 from row_films import SMALL, prepared_films
 
@@ -354,6 +354,21 @@ def test_settings_that_differ_from_those_of_a_folder_are_named(films, tmp_path):
     message = r"asked for: recogniser.members \(none there, 1 here\). Choose another folder"
     with pytest.raises(ConfigError, match=message):
         compare_recognisers(films, tmp_path, ["nearest", "rows"], [0], changes={"members": 1})
+
+
+def test_a_job_of_other_settings_is_refused_before_the_first_score(films, tmp_path, monkeypatch):
+    """Not after its own trainings, which may have taken hours."""
+    refused = []
+
+    def fit(*_, **__):
+        with pytest.raises(ConfigError, match="or remove the file, which has no score yet") as told:
+            compare_recognisers(films, tmp_path, ["nearest", "rows"], [0], changes={"members": 1})
+        refused.append(told)
+        raise DataError("no network.")
+
+    monkeypatch.setattr(RecogniserScorer, "fit", fit)
+    assert compare_recognisers(films, tmp_path, ["nearest"], [0])[1]["failed"]
+    assert len(refused) == 1
 
 
 def test_what_cannot_be_compared(films, world, tmp_path):

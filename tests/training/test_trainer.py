@@ -333,6 +333,7 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, owner, name, aft
             return result
 
         monkeypatch.setattr(owner, name, dying)
+        (tmp_path / "killed" / ".checkpoint.safetensors.0a1b2c3d.tmp").touch()
         loss = Regression()
         if (tmp_path / "killed" / "checkpoint.safetensors").exists():
             with torch.no_grad():
@@ -351,6 +352,11 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, owner, name, aft
     )
     assert same_weights(loss.module, whole.module)
     assert epochs_logged(tmp_path / "killed") == list(range(1, expected.epochs + 1))
+    names = {path.name for path in (tmp_path / "killed").iterdir()}
+    assert names == {
+        "checkpoint.safetensors",
+        "metrics.jsonl",
+    }  # nothing of a write that was killed
 
 
 def test_a_finished_training_is_not_repeated(tmp_path):

@@ -413,9 +413,9 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
     trials = missing_trials(study)
     if not trials:
         return {}
-    if replaced := [trial.label for trial in trials if trial.is_of_others]:
-        listed = "; ".join(replaced[:3]) + "; …" * (len(replaced) > 3)
-        talk(f"replaced, since {study.out} has them of other settings or data: {listed}")
+    if others := [trial.label for trial in trials if trial.is_of_others]:
+        listed = "; ".join(others[:3]) + "; …" * (len(others) > 3)
+        talk(f"{study.out} has scores of other settings or data, which stay there: {listed}")
         if said := changes_of_results(study):
             talk(f"it differs in {said}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
@@ -464,6 +464,12 @@ def finish(
     from cefito.study.tables import result_tables
 
     tables, out = result_tables(results, against=against, published=published), options.out
+    shown_heads = {head for shown in tables for head in shown.heads}
+    if lacking := [head for head in options.chosen_columns or () if head not in shown_heads]:
+        talk(
+            f"no score has {', '.join(lacking)}: it does not apply, or is newer than the scores. "
+            f"To score the runs again, remove {out}/T*/seed*/trials and repeat the command"
+        )
     tables = [shown.of_columns(options.chosen_columns) for shown in tables]
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))

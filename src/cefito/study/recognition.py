@@ -162,7 +162,10 @@ class RecogniserScorer(OfDataset):
             for section in ("changes", "settings"):
                 said = said.replace(f"{section}.", "recogniser.")
             problem = f"has scores of others than are asked for: {said}"
-            raise ConfigError(f"{file} {problem}. Choose another folder, or give the same.")
+            remedy = "Choose another folder, or give the same"
+            if not before.get("videos"):
+                remedy += ", or remove the file, which has no score yet, if no job works on it"
+            raise ConfigError(f"{file} {problem}. {remedy}.")
         videos: dict[str, dict[str, Any]] = before["videos"]
         return videos
 
@@ -194,6 +197,13 @@ class RecogniserScorer(OfDataset):
         if not self.track:
             shutil.rmtree(trainings, ignore_errors=True)
         return ""
+
+    def claim(self) -> None:
+        """Write the file without scores, by which jobs of other settings are refused at once."""
+        with locked(self.out, "a comparison", wait=True):
+            _ = self.scores()  # refuses others
+            if not (self.out / "recognition.json").exists():
+                write_json(self.out / "recognition.json", self.report({}))
 
     def report(self, videos: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Return what the file holds of these scores."""
@@ -272,6 +282,8 @@ def compare_recognisers(
     jobs = _jobs(names if only is None else only, seeds)
     missing = [job for job in jobs if not _is_scored(videos, job)]
     told = {}
+    if missing:
+        scorer.claim()
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
         costs = recogniser_costs(

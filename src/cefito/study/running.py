@@ -145,7 +145,7 @@ class TrialScorer:
             failed = failure(problem)
             trial.write_failure(
                 f"{failed.error}. This is a defect of the planner; the others are not affected. "
-                f"Its traceback is in {trial.path}. Repeat the command once it is fixed.",
+                f"Its traceback is in {trial.file}. Repeat the command once it is fixed.",
                 failed.traceback,
             )
         else:

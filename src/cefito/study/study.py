@@ -4,6 +4,7 @@ Every trial (a row at one horizon with one seed) has its own file, so that a stu
 resumed at any moment, and a failing trial does not affect the others:
 
     OUT/T3/seed0/trials/ROW.json       scores of the row, or its error
+    OUT/T3/seed0/trials/ROW.KEY.json   the same, of settings or data other than those of ROW.json
     OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, named by a digest of everything that they depend
                                        on; rows that differ only in planning share one
     OUT/T3/seed0/trainings/            checkpoints and metrics, shared by all runs of the seed

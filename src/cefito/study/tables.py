@@ -134,6 +134,13 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             means = [None if interval is None else interval.mean for interval in intervals.values()]
             scored.append((means, ranked, [title, *cells, *_costs(trials)[by_seed:]]))
             notes += [
+                f"{row.name}: {head} is missing of seeds {', '.join(lacking)}, scored without it. "
+                "Remove their files in trials and repeat the command."
+                for name, head in metrics.items()
+                if name not in CALIBRATION_HEADS
+                and 0 < len(lacking := _lacking(trials, name)) < len(trials)
+            ]
+            notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
                 for trial in trials
                 if trial.replies is not None
@@ -182,6 +189,11 @@ def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
         f"{parameters / 1e6:.2f} M" if parameters else NONE,
         str(len(trials)),
     ]
+
+
+def _lacking(trials: Sequence[ScoredTrial], name: str) -> list[str]:
+    """Seeds whose scores lack a metric."""
+    return [str(trial.seed) for trial in trials if trial.percent(name) is None]
 
 
 def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | None:

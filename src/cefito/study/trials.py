@@ -91,7 +91,7 @@ class Trial:
     seed: int
     config: RunConfig
     key: str  # digest of everything that its scores depend on
-    path: Path  # of its file
+    path: Path  # of its file, if that holds no scores of other settings
     run_folder: Path  # shared by trials of equal data set, selection and training
     # of each length, if the row's runs plan one length each; then `config` and `run_folder` are of
     # the any-length run that predicts it
@@ -112,10 +112,18 @@ class Trial:
             "seed": self.seed,
         }
 
+    @property
+    def file(self) -> Path:
+        """Its file; beside `path` if that is of another data set, selection, or other settings."""
+        with suppress(RunError):
+            if self.path.exists() and not _is_of(self, _read(self.path)):
+                return self.path.with_name(f"{self.row.name}.{self.key}.json")
+        return self.path
+
     def write(self, record: TrialFile | FailureFile) -> None:
         """Write its file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        record.write(self.path)
+        record.write(self.file)
 
     @property
     def result(self) -> TrialFile | FailedTrial:
@@ -131,10 +139,8 @@ class Trial:
 
     @property
     def is_of_others(self) -> bool:
-        """Whether its file is of another data set, selection, or other settings."""
-        with suppress(RunError):
-            return read_trial(self) is None and self.path.exists()
-        return False
+        """Whether it has no file, but those of another data set, selection, or other settings."""
+        return not self.file.exists() and self.path.exists()
 
     def write_failure(self, error: str, traceback: str | None = None) -> None:
         """Write why it has no scores, and the traceback of a defect."""
@@ -221,11 +227,16 @@ class FailureFile(FailedTrial):
 
 
 def read_trial(trial: Trial) -> TrialFile | FailureFile | None:
-    """Read the file of a trial; None if there is none, or only one of other settings."""
-    if not trial.path.exists():
-        return None
-    value = read_json(trial.path, TrialFile.remedy, RunError)
-    if not isinstance(value, dict) or value.get("key") != trial.key:
+    """Read the file of a trial; None if there is none, or only those of other settings."""
+    if not trial.file.exists() or not _is_of(trial, value := _read(trial.file)):
         return None
     kind: type[TrialFile | FailureFile] = FailureFile if "error" in value else TrialFile
-    return kind.parse(value, trial.path)
+    return kind.parse(value, trial.file)
+
+
+def _read(path: Path) -> Any:
+    return read_json(path, TrialFile.remedy, RunError)
+
+
+def _is_of(trial: Trial, value: Any) -> bool:
+    return isinstance(value, dict) and value.get("key") == trial.key

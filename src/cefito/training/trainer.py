@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
-from cefito.locks import locked
+from cefito.locks import locked, remove_leftovers
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import Resolved, Stream, capability, determining, generator_for, resolve
 from cefito.training.checkpoint import (
@@ -105,6 +105,8 @@ class Training:
         self.state = TrainingState(key=sha256(key.encode()).hexdigest())
         self.checkpoint = folder / CHECKPOINT if folder else None
         self.resumed = self.checkpoint is not None and self.checkpoint.exists()
+        if self.checkpoint is not None:
+            remove_leftovers(self.checkpoint)
         if self.resumed and self.checkpoint is not None:
             self.state = load_checkpoint(
                 self.checkpoint, self.state.key, self.module, self.optimiser
@@ -350,6 +352,8 @@ class TrainingContext:
         place, state = self._place(key), TrainingState(key=sha256(key.encode()).hexdigest())
         path = None if place is None else place / f"{name}.safetensors"
         with self._alone(place):
+            if path is not None:
+                remove_leftovers(path)
             if path is not None and path.exists():
                 load_checkpoint(path, state.key, network)
                 return False
