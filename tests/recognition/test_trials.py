@@ -122,9 +122,10 @@ def test_more_videos_are_said_if_most_mistakes_are_seen(seen, tried, more):
         ({0.0: -0.5, 0.5: -0.2, 1.0: -0.24}, 1.0),  # about as good
         ({0.0: -0.5, 0.5: -0.2, 1.0: -0.26}, 0.5),
         ({0.0: -0.2, 0.5: -0.5, 1.0: -0.4}, 0.0),
+        ({0.0: -0.2, 0.5: -0.21, 1.0: -0.4}, 0.0),
     ],
 )
-def test_of_shares_about_as_good_the_most_doubtful_is_chosen(scores, share, monkeypatch):
+def test_networks_of_no_order_are_taken_alone_if_they_are_about_as_good(scores, share, monkeypatch):
     def scored(copies, count, drawn):
         return scores[drawn.keywords["choice"][0]], ()
 

@@ -191,8 +191,7 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
         shown = least if video.promise is None else video.promise.least
         talk(f"no mistake was found with a probability of {percent(shown)} or more")
     if video.unsure:
-        steps = (f"{s.name}, {s.words} ({percent(s.probability)})" for s in video.unsure)
-        talk(f"the film leaves open: {'; '.join(steps)}")
+        talk(f"the film leaves open: {'; '.join(step.text for step in video.unsure)}")
     if video.passed_over:
         talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
     if video.repair:

@@ -79,8 +79,7 @@ class VerifiedVideo(Track):
     @property
     def left_open(self) -> tuple[str, ...]:
         """What is not known of it: steps that are not sure, and why mistakes may go unseen."""
-        unsure = (f"{one.name}, {one.words} ({percent(one.probability)})" for one in self.unsure)
-        return (*unsure, *self.limits)
+        return (*(step.text for step in self.unsure), *self.limits)
 
     @property
     def passed_over(self) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ def chosen_doubt(
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
     s is chosen first, by the λ of recognised rows and the middle share in any order, then these
-    shares and that λ or one beside it; of values about as good, the largest share.
+    shares and that λ or one beside it.
 
     Args:
         trials: Altered videos, and what is said of them.
@@ -227,9 +227,11 @@ def chosen_doubt(
 
     place, doubt = config.trusts.index(trust), config.doubts[len(config.doubts) // 2]
     near_trusts = config.trusts[max(place - 1, 0) : place + 2]
-    # mistakes made up are seen more easily than true ones: of values as good, the most doubt
+    # mistakes made up are seen more easily than true ones, most of all by the usual networks: the
+    # others are taken alone, and the most doubt of the other values, if that is about as good
     by_share = {share: tried((share, trust, doubt))[0] for share in _shares(config)}
-    share = max(s for s, value in by_share.items() if value >= max(by_share.values()) - _AS_GOOD)
+    share, alone = max(by_share, key=lambda share: by_share[share]), max(by_share)
+    share = alone if by_share[alone] >= by_share[share] - _AS_GOOD else share
     choices = [(share, trust, doubt) for trust in near_trusts for doubt in config.doubts]
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)

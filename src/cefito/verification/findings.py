@@ -53,6 +53,13 @@ class UnsureStep(Record):
     kind: str = Field(json_schema_extra={"enum": [*KINDS]})  # of the mistake that it may be
     words: str  # the kind in words
     probability: float  # that it is one
+    evidence: str = ""  # in words
+
+    @property
+    def text(self) -> str:
+        """What it may be, how probable that is, and what shows it."""
+        shown = f"; {self.evidence}" * bool(self.evidence)
+        return f"{self.name}, {self.words} ({film_percent(self.probability)}{shown})"
 
 
 class UnseenStep(Record):
