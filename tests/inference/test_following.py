@@ -101,6 +101,10 @@ def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, vid
         (step.name, step.start, step.end) for step in film.steps
     ]
     assert missing == {finding.name for finding in film.deviations if finding.kind == "missing"}
+    assert [(step.kind, step.name) for step in over.unsure] == [
+        (step.kind, step.name) for step in film.unsure
+    ]
+    assert not before.unsure
     assert run_with_recogniser.taxonomy.actions[video[0].steps[-1].action].name in missing
     for each in (session, on):
         each.observe(video[1][len(rows)], at=float(len(rows)))

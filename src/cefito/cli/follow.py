@@ -341,6 +341,9 @@ class _Film:
         )
         none = f"no mistake of {percent(self.least)} or more"
         talk(f"           found in the whole film: {'; '.join(findings) or none}")
+        if followed.unsure:
+            doubts = "; ".join(step.text for step in followed.unsure)
+            talk(f"           the whole film leaves open: {doubts}")
 
     def leave(self, *, complete: bool, seconds: float) -> int:
         """End the delivery of events, after some seconds at most; return the exit code."""

@@ -35,7 +35,7 @@ from cefito.recognition.stream import StepStream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
-from cefito.verification.findings import Deviation, Findings
+from cefito.verification.findings import Deviation, Findings, UnsureStep
 from cefito.verification.order import corrected_steps
 
 FINDING = 0.6
@@ -61,6 +61,9 @@ class Followed(Record):
     ended: float = Field(description="Probability that the last step is over.")
     findings: list[Deviation] = Field(
         default=[], description="What was wrong in the steps done, likeliest first."
+    )
+    unsure: list[UnsureStep] = Field(
+        default=[], description="What all rows leave open, once the film is over."
     )
 
 
@@ -96,10 +99,10 @@ class FilmSession:
         self._seen = False  # whether a row was new, or a step was reported
         self._over = False  # whether no row follows
         # two results, each stored with its key: findings in drawn sequences (key: task, whether the
-        # film is over, number of steps done, rows) and deviations (key: these findings, probability
+        # film is over, number of steps done, rows), deviations and doubts (key: findings, probability
         # of the task, least probability, steps done)
         self._drawn: tuple[tuple[Any, ...], Findings]
-        self._verified: tuple[tuple[Any, ...], list[Deviation]]
+        self._verified: tuple[tuple[Any, ...], list[Deviation], list[UnsureStep]]
         self._wait = 0.0  # second of the film from which sequences are drawn again
         self._judge_again()
 
@@ -236,7 +239,7 @@ class FilmSession:
             self._observe(row, at)
 
     def _judge_again(self) -> None:
-        self._drawn, self._verified = ((), Findings()), ((), [])
+        self._drawn, self._verified = ((), Findings()), ((), [], [])
 
     @cached_property
     def _recognised(self) -> list[TimedStep]:
@@ -294,13 +297,17 @@ class FilmSession:
         times = ((step.action, step.start, step.end) for step in done)
         state = judged, certainty, least, *times
         if state != self._verified[0]:
-            deviations = judged.deviations(stored(done), certainty, least)
-            self._verified = state, deviations
+            facts = stored(done), certainty
+            unsure: tuple[UnsureStep, ...] = ()
+            if self._over and (verifier := self._run.verifier) is not None:
+                unsure = judged.unsure(*facts, (verifier.config.unsure, least))
+            self._verified = state, judged.deviations(*facts, least), [*unsure]
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
             done=done,
             findings=self._verified[1],
+            unsure=self._verified[2],
             ended=stream.ended,
             next=self._expected(ahead, task, steps),
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
@@ -336,7 +343,8 @@ class FilmSession:
         waits = key[:2] == before[:2] and key[2] >= before[2] and stream.seconds < self._wait
         if key != before and not waits:
             count = stream.recogniser.config.drawn if over else _DRAWN
-            drawn = stream.drawn_again(task, count, end) or stream.drawn_steps(task, count)
+            again = stream.drawn_again(task, count, end, either=over)
+            drawn = again or stream.drawn_steps(task, count)
             findings = self._run.verifier.judge(
                 stored(done),
                 task,

@@ -20,6 +20,7 @@ from cefito.recognition.chain import Floats, Smoothed, StepChain
 from cefito.recognition.scores import Segment, segments
 
 _EITHER = 0.2  # p(other order) from which on it is in doubt
+_FAR = 8.0  # difference of log-likelihoods without durations, from which on it is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +140,11 @@ def either_order(
     plans = Counter(tuple(segment.action for segment in steps) for steps in sequences)
     plan = plans.most_common(1)[0][0]
     steps = next(s for s in sequences if tuple(segment.action for segment in s) == plan)
-    changed = drawn.copy()
+    changed, logs = drawn.copy(), np.log(likelihoods)
     for place, (a, b) in enumerate(pairwise(plan)):
+        own = logs[steps[place].start : steps[place + 1].end]
+        if _one_after_another(own, b, a) < _one_after_another(own, a, b) - _FAR:
+            continue
         around = slice(max(place - 1, 0), place + 3)
         first = steps[around][0].start if place else 0
         last = steps[around][-1].end if place + 3 <= len(plan) else len(likelihoods)
@@ -160,6 +164,12 @@ def either_order(
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
     return changed
+
+
+def _one_after_another(logs: Floats, a: int, b: int) -> float:
+    """Return the largest Σ log p(row) of rows [n, K + 1] that show a, then b, and any pauses."""
+    first, second = (np.maximum(logs[:, action], logs[:, -1]) for action in (a, b))
+    return float(np.append(0.0, (first - second).cumsum()).max() + second.sum())
 
 
 def aligned(rows: Floats, begin: Floats, plan: Sequence[int]) -> list[Segment]:

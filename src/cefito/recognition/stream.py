@@ -450,7 +450,9 @@ class StepStream:
         """
         return bool(self._film)
 
-    def drawn_again(self, task: int, count: int, rows: int) -> list[tuple[Step, ...]]:
+    def drawn_again(
+        self, task: int, count: int, rows: int, *, either: bool = False
+    ) -> list[tuple[Step, ...]]:
         """Return steps in sequences drawn with doubt by the networks of whole videos.
 
         They see what came after each row, too, and take as long as to recognise these rows. Without
@@ -460,13 +462,15 @@ class StepStream:
             task: Id of the task.
             count: Number of sequences.
             rows: Number of rows from the first one on.
+            either: Whether the order of neighbours is left open where rows do not show it.
         """
         if not self._film or self._doubt is None:
             return []
         chain, seen, filtered = self._filtered_again(task, rows)
         generator = np.random.default_rng(0)
         drawn = chain.drawn(filtered.of_task(0), 0, count, generator)
-        drawn = either_order(drawn, chain, 0, seen, generator)
+        if either:
+            drawn = either_order(drawn, chain, 0, seen, generator)
         return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
 
     def steps_again(self, task: int) -> list[TimedStep]:

@@ -125,6 +125,28 @@ class Findings:
         """Return the first ones of `possible`, whose arguments these are."""
         return [deviation for deviation, _ in self.possible(shown, certainty, least)]
 
+    def unsure(
+        self, shown: Sequence[Step], certainty: float, leasts: tuple[float, float]
+    ) -> tuple[UnsureStep, ...]:
+        """Return what a film leaves open, the likeliest first; nothing if steps were given.
+
+        What right videos have often enough is no doubt, however sure the steps are.
+
+        Args:
+            shown: The steps.
+            certainty: Probability of the task.
+            leasts: Probability of a doubt, at least, and of a finding.
+        """
+        doubt, finding = leasts
+        return tuple(
+            UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
+            for d, surest in self.possible(shown, certainty)
+            if self.of_drawn
+            and doubt <= d.probability < finding
+            and (KINDS[d.kind].shown_in_doubt or d.probability >= LEAST)
+            and surest >= LEAST
+        )
+
     def possible(
         self, shown: Sequence[Step], certainty: float, least: float = _LEAST
     ) -> list[tuple[Deviation, float]]:

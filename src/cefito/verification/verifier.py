@@ -36,15 +36,13 @@ from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import (
-    LEAST,
     Findings,
     StepJudgement,
-    UnsureStep,
     Verification,
     repair,
 )
 from cefito.verification.foresight import Foresight
-from cefito.verification.mistakes import KINDS, OmittedAction, SeenStep, SeenVideo
+from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done, parted
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
@@ -362,17 +360,8 @@ class Verifier:
                 steps=(StepJudgement(),) * len(steps),
                 repair=(),
             )
-        possible = findings.possible(steps, certainty)
-        deviations = tuple(d for d, _ in possible if d.probability >= least)
-        # what right videos have often enough is no doubt, however sure the steps are
-        unsure = tuple(
-            UnsureStep(**{name: getattr(d, name) for name in UnsureStep.model_fields})
-            for d, surest in possible
-            if findings.of_drawn
-            and self.config.unsure <= d.probability < least
-            and (KINDS[d.kind].shown_in_doubt or d.probability >= LEAST)
-            and surest >= LEAST
-        )
+        deviations = tuple(findings.deviations(steps, certainty, least))
+        unsure = findings.unsure(steps, certainty, (self.config.unsure, least))
         told = {one.action for one in deviations} | {one.action for one in unsure}
         left = [action for action in left if action not in told]
         return Verification(

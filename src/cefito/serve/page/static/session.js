@@ -312,8 +312,10 @@ function show(next) {
 function showNotes() {
   state.findings = dismissable(state);
   const list = $("live-notes");
-  const texts = [...state.findings.map(() => ""), ...state.notes];
-  anew("live-notes", [state.findings.map((finding) => finding.key), state.notes], () => {
+  const unsure = state.followed ? state.followed.unsure : [];
+  const open = unsure.map((step) => t("open", { finding: t("speak.finding", findingWords(step)), share: percent(step.probability) }));
+  const texts = [...state.findings.map(() => ""), ...open, ...state.notes];
+  anew("live-notes", [state.findings.map((finding) => finding.key), open, state.notes], () => {
     list.replaceChildren(...texts.map((text, place) => make("li", {}, make("span", {}, text),
       ...(place < state.findings.length ? noteButtons(state.findings[place]) : []))));
   });
