@@ -99,8 +99,8 @@ class FilmSession:
         self._seen = False  # whether a row was new, or a step was reported
         self._over = False  # whether no row follows
         # two results, each stored with its key: findings in drawn sequences (key: task, whether the
-        # film is over, number of steps done, rows), deviations and doubts (key: findings, probability
-        # of the task, least probability, steps done)
+        # film is over, number of steps done, rows), and deviations and doubts (key: these findings,
+        # probability of the task, least probability, steps done)
         self._drawn: tuple[tuple[Any, ...], Findings]
         self._verified: tuple[tuple[Any, ...], list[Deviation], list[UnsureStep]]
         self._wait = 0.0  # second of the film from which sequences are drawn again
