@@ -144,9 +144,9 @@ def validated(
         first = problem.errors()[0]
         if first["type"] == "extra_forbidden":
             raise _unknown(_whole_key(first["loc"], first["input"]), [kind], place) from problem
-        key = ".".join(str(level) for level in first["loc"]) or "the whole"
-        message = f"{place}: setting '{key}': {complaint(first)}."
-        raise ConfigError(message, setting=key) from problem
+        key = ".".join(str(level) for level in first["loc"])
+        place = f"{place}: setting '{key}'" if key else place
+        raise ConfigError(f"{place}: {complaint(first)}.", setting=key) from problem
 
 
 def check_key(key: str, *kinds: type[Settings], place: str) -> None:

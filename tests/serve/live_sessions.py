@@ -31,6 +31,12 @@ def tell(client, state, status=200, **event):
     return response.json()
 
 
+def late(state):
+    """The answer to rows none of which is later than the last."""
+    note = f"ignored: no row is later than the last, at {state['followed']['seconds']:g} s"
+    return state | {"notes": [*state["notes"], note]}
+
+
 def read(client, state, status=200, **parameters):
     response = client.get(f"/v1/sessions/{state['id']}", params=parameters)
     assert response.status_code == status, response.text

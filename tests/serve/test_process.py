@@ -257,7 +257,6 @@ def refusal(capsys, *argv):
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
         (("--processes", "0"), "'processes'"),
-        (("--processes", "2", "--metrics-port", "0"), "--metrics-port: serves one process"),
         (("--weights", "s3d.pth"), "does not say what"),  # as with --encoder own
         (("--trusted-proxy", "proxy.example"), "'proxy.example'"),
         (("--trusted-proxy", "10.0.0.1/8"), "10.0.0.1/8 has host bits set"),

@@ -11,6 +11,7 @@ import socket
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,9 @@ def test_connections_are_as_many_as_open_files_allow_to_sixteen_thousand(place):
 def test_metrics_have_an_address_of_their_own():
     registry = CollectorRegistry()
     Counter("asked", "Asked.", registry=registry).inc(3)
-    with process.metrics_at("127.0.0.2", 0, registry) as page:
-        assert page.startswith("http://127.0.0.2:")
-        with urllib.request.urlopen(page) as response:
+    with process.metrics_at("127.0.0.2", 0, registry) as server, process.answering(server):
+        page = f"http://127.0.0.2:{server.server_port}/metrics"
+        with closing(urllib.request.urlopen(page)) as response:
             assert "asked_total 3.0" in response.read().decode()
 
 

@@ -262,7 +262,9 @@ def test_the_log_names_the_station(clients, caplog):
 def test_a_file_with_one_token_is_as_before(tmp_path, file, tokens, capsys):
     one = tmp_path / "token.txt"
     one.write_text("0123456789abcdef\n")
-    assert "not valid JSON" in called(capsys, "add", one, "bench", code=2)
+    refused = called(capsys, "add", one, "bench", code=2)
+    assert "not valid JSON" in refused
+    assert "Put a copy of it back, or add all stations to a new file" in refused
     assert read_token(one).get_secret_value() == "0123456789abcdef"
     assert read_token(file) is None
 

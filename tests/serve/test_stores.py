@@ -146,7 +146,7 @@ def test_stores_that_are_refused(place, capsys, monkeypatch):
     """In one line each."""
     address = "valkey://127.0.0.1:1/0"
     both = refusal(capsys, place.run, "--session-store", address, "--session-folder", "state")
-    assert "in a folder or in a store; leave out one" in both
+    assert "cefito serve: sessions are kept in a folder or in a store; leave out one." in both
     monkeypatch.setattr(stores, "find_spec", lambda _: None)
     without = refusal(capsys, place.run, "--session-store", address)
     assert (
@@ -201,7 +201,7 @@ def test_a_session_goes_on_at_any_service(two, serving, world, run_with_recognis
         turn = number % 3 % 2
         expected = tell(alone, reference, **event) | {"id": state["id"]}
         assert tell(two[turn], state, **event) == expected
-        assert read(two[1 - turn], state) == expected
+        assert read(two[1 - turn], state) == read(alone, reference) | {"id": state["id"]}
     end(two[1], state)
     for service in two:
         assert "no such session" in read(service, state, 404)["detail"]
@@ -215,7 +215,7 @@ def test_rows_sent_to_both_services_at_once_are_counted_once(two, world, valkey)
         with ThreadPoolExecutor(2) as threads:
             answers = [*threads.map(lambda of, at=at: tell(of, state, rows=rows(seen, at)), two)]
         assert [answer["number"] for answer in answers] == [at + 1] * 2
-        assert answers[0] == answers[1]
+        assert answers[0] | {"notes": []} == answers[1] | {"notes": []}  # one was late
     assert len(lines(ValkeyStore(valkey.address, 60), state["id"])) == 13
 
 

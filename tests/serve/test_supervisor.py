@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import threading
@@ -14,7 +15,8 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import parser as text_parser
+from prometheus_client.openmetrics import parser as open_metrics_parser
 
 from cefito.serve.supervisor import Peers
 from serve.live_sessions import begin, read, sent, tell, until
@@ -90,7 +92,7 @@ def telling(peers: Peers, number: int, count: int) -> Iterator[None]:
     """Have a process tell its metrics, a counter."""
     process, stopped = copy(peers), threading.Event()
     process.number = number
-    page = f'# TYPE lines_total counter\nlines_total{{kind="a"}} {count}\n'.encode()
+    page = f'# TYPE lines counter\nlines_total{{kind="a"}} {count}\n# EOF\n'.encode()
 
     def tell_them() -> None:
         while not stopped.is_set():
@@ -151,14 +153,16 @@ def workers(server: Server) -> list[int]:
     return sorted(map(int, found))
 
 
-def metrics(port: int) -> dict[tuple[str, str], float]:
+def metrics(port: int, *, open_metrics: bool = False) -> dict[tuple[str, str], float]:
     """Values by name and process."""
+    parser = open_metrics_parser if open_metrics else text_parser
+    headers = {"accept": "application/openmetrics-text; version=1.0.0"} if open_metrics else {}
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics?name[]=any", headers=headers)
         text = connection.getresponse().read().decode()
     return {
         (sample.name, sample.labels.get("process", "")): sample.value
-        for metric in text_string_to_metric_families(text)
+        for metric in parser.text_string_to_metric_families(text)
         for sample in metric.samples
     }
 
@@ -169,7 +173,8 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
     alone = serving(runs=(run,))
     video = next(place for place, video in enumerate(world.videos) if video.split == "test")
     seen = rows_of(world, video)
-    with Server(run, "--processes", "2", "--session-folder", str(tmp_path)) as server:
+    options = "--processes", "2", "--session-folder", str(tmp_path), "--metrics-port", "0"
+    with Server(run, *options) as server:
         client, name = Client(server.port), run.name
         opened = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
         reference = begin(alone, run=name)
@@ -200,6 +205,12 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
             owners.count(0),
             owners.count(1),
         ]
+        # and are on a port of their own, from the process in the place of the first, too
+        own = int(re.search(r"metrics on http://127.0.0.1:(\d+)/", "".join(server.lines))[1])
+        for page in (metrics(own), metrics(own, open_metrics=True)):
+            assert {place: page[place] for place in page if place[0] == "cefito_sessions"} == {
+                ("cefito_sessions", number): owners.count(int(number)) for number in "01"
+            }
 
         # a process dies while it answers
         slow, answered = {"task": 0, "top_k": 2}, []

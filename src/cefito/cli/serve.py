@@ -139,9 +139,6 @@ def serve(
     settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve.app import create_app
 
-    if processes > 1 and metrics_port is not None:
-        problem = "--metrics-port: serves one process. With --processes, read /metrics of the port"
-        raise ConfigError(f"{problem}.", setting="metrics_port")
     with _session_folder(settings) as folder:
         settings = settings.model_copy(update={"session_folder": folder})
         metrics = None if metrics_port is None else (metrics_host, metrics_port)
@@ -203,14 +200,16 @@ def _answer(
         stack.enter_context(logged_to_stderr(settings.log_format, requests=access))
         app = make()
         service, address = app.state.service, process.address_of(host, listening.getsockname()[1])
+        monitors = None
         if metrics is not None:
-            page = stack.enter_context(process.metrics_at(*metrics, service.metrics.registry))
-            events_log.info("metrics on %s", page)
+            monitors = stack.enter_context(process.metrics_at(*metrics, service.collected))
+            page = process.address_of(metrics[0], monitors.server_port)
+            events_log.info("metrics on %s/metrics", page)
 
         def ready() -> None:
             events_log.info("serving %s on %s", service.models.versions, address)
 
-        process.serve(app, listening, settings=settings, ready=ready, kept=kept)
+        process.serve(app, listening, settings=settings, ready=ready, kept=kept, monitors=monitors)
 
 
 def label(

@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from threading import Thread
 from types import FrameType
 from typing import Any, cast
+from wsgiref.simple_server import WSGIServer
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.exposition import generate_latest
+from prometheus_client import start_http_server
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
@@ -170,27 +173,40 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextmanager
-def metrics_at(host: str, port: int, registry: CollectorRegistry) -> Iterator[str]:
-    """Answer monitors without a token, on a port of their own.
+def metrics_at(host: str, port: int, metrics: Collector) -> Iterator[WSGIServer]:
+    """Listen for monitors, which need no token, on a port of their own.
 
     Args:
         host: Address to listen on.
         port: Port; 0 takes any free port.
-        registry: Metrics.
+        metrics: Metrics.
 
     Yields:
-        Address of the metrics.
+        The server, which no thread runs yet: a process that is forked inherits no threads.
 
     Raises:
         ConfigError: The address cannot be used.
     """
     with _refused(host, port, "metrics_port"):
-        server, thread = start_http_server(port, host, registry)
+        server, thread = start_http_server(port, host, metrics)
+    server.shutdown()
+    thread.join()
+    with server:
+        yield server
+
+
+@contextmanager
+def answering(monitors: WSGIServer | None) -> Iterator[None]:
+    """Answer monitors, if there are any, in a thread."""
+    if monitors is None:
+        yield
+        return
+    thread = Thread(target=monitors.serve_forever, daemon=True)
+    thread.start()
     try:
-        yield f"{address_of(host, server.server_port)}/metrics"
+        yield
     finally:
-        server.shutdown()
-        server.server_close()
+        monitors.shutdown()
         thread.join()
 
 
@@ -311,6 +327,7 @@ def serve(
     settings: ServiceSettings,
     ready: Callable[[], None],
     kept: str,
+    monitors: WSGIServer | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
 
@@ -323,6 +340,7 @@ def serve(
         settings: Settings of the service.
         ready: Called once requests are accepted, and after each SIGHUP.
         kept: What becomes of live sessions when it ends, for the log; "" without sessions.
+        monitors: Server of the metrics, which the first process runs.
     """
     sys.setswitchinterval(_SWITCH)
     service = app.state.service
@@ -336,11 +354,13 @@ def serve(
         ready()
 
     if (peers := service.peers) is None:
-        _run(make_server(app, settings, kept=kept), listening, begin, reload)
+        with answering(monitors):
+            _run(make_server(app, settings, kept=kept), listening, begin, reload)
         return
 
     def work() -> None:
-        _run(make_server(app, settings, peers, kept=kept), listening, unblock, service.reload)
+        with answering(None if peers.number else monitors):
+            _run(make_server(app, settings, peers, kept=kept), listening, unblock, service.reload)
 
     ready()
     look = app.state.access.read_again

@@ -280,7 +280,7 @@ class OpenRequest(SessionRequest):
 class RowRequest(RequestBody):
     """A row of a video, as the run's recogniser reads it."""
 
-    at: float = Field(ge=0, le=1e7, description="Its time in seconds.")
+    at: float = Field(ge=0, le=1e7, description="Seconds since the video began.")
     row: Observation | None = Field(description="Its numbers; null if it was lost.")
 
 
@@ -372,7 +372,9 @@ class SessionAnswer(Belief):
     plans: list[PlannedSequence] = Field(
         description="Best first; those that begin with the likeliest next step go before."
     )
-    notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
+    notes: list[str] = Field(
+        description="Remarks on steps that were not expected, oldest first, and on ignored rows."
+    )
 
 
 class RunOut(ResponseBody):

@@ -266,7 +266,9 @@ class Sessions:
                 raise ProblemError(detail, limit=most)
             session, whole = before.copy(), not event.brief or live.streams > 0
             if not apply_event(live.served, event, session, watch):
-                return _state(live, before, plans=not event.brief)
+                answer = _state(live, before, plans=not event.brief)
+                late = f"ignored: no row is later than the last, at {before.seconds:.10g} s"
+                return answer.model_copy(update={"notes": [*answer.notes, late]})
             answer = _state(live, session, plans=whole)
             answer = answer.model_copy(update={"number": live.number + 1})
             watch()

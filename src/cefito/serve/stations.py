@@ -57,7 +57,9 @@ class Stations(FileRecord):
     """The stations of a file."""
 
     what: ClassVar[str] = "file of tokens"
-    remedy: ClassVar[str] = "Make a new one by cefito token add."
+    remedy: ClassVar[str] = (
+        "Put a copy of it back, or add all stations to a new file (cefito token add)."
+    )
 
     stations: tuple[Station, ...] = ()
 

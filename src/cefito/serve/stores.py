@@ -120,7 +120,7 @@ class FileStore:
                 opened.seek(place)
             if (written := opened.write(data)) < len(data):
                 opened.truncate(place)
-                raise OSError(f"{written} of {len(data)} bytes were written")
+                raise OSError(f"its disk took {written} of {len(data)} bytes; is it full?")
         return place + len(data)
 
     def read(self, id: str, place: int) -> Iterator[tuple[bytes, int]]:

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import NoReturn
+from typing import NoReturn, Self
 from urllib.parse import unquote
 
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ _OF_SESSION = re.compile(rb"[A-Z]+ /v1/sessions/([^/? ]+)")
 _OPENING = b"POST /v1/sessions "
 _TOOLS = b"POST /mcp "
 _CONNECTION, _METRICS = b"c", b"m"  # what is sent: a connection, or a socket to write metrics to
+_END = b"# EOF\n"  # of metrics
 _PATIENCE = 2.0  # seconds for a process to tell its metrics
 _SOON = 1.0  # seconds between two processes in one place, and between two looks
 
@@ -147,7 +148,8 @@ class Peers(Collector):
         """Return the metrics of all processes; not in the event loop of one."""
         merged: dict[str, Metric] = {}
         for number in range(self.count):
-            for metric in text_string_to_metric_families(self._page(number).decode()):
+            page = self._page(number).decode()
+            for metric in text_string_to_metric_families(page):  # type: ignore[no-untyped-call]
                 of_all = merged.setdefault(metric.name, metric)
                 samples, metric.samples = metric.samples, []
                 for sample in samples:
@@ -155,15 +157,21 @@ class Peers(Collector):
                     of_all.samples.append(sample._replace(labels=labels))
         return merged.values()
 
+    def restricted_registry(self, _: Iterable[str]) -> Self:
+        """Return all metrics, whichever names a monitor asks for."""
+        return self
+
     def _page(self, number: int) -> bytes:
-        """Return the metrics of a process; b"" if they come late."""
+        """Return the metrics of a process; none if they come late."""
         ours, theirs = socket.socketpair()
         with ours, suppress(OSError):
             ours.settimeout(_PATIENCE)
             with theirs:
                 sent = self._send(number, _METRICS, theirs.fileno())
-            return b"".join(iter(partial(ours.recv, 1 << 16), b"")) if sent else b""
-        return b""
+            if sent:
+                page = b"".join(iter(partial(ours.recv, 1 << 16), b""))
+                return page if page.endswith(_END) else _END  # its process ended meanwhile
+        return _END
 
     def _send(self, number: int, kind: bytes, *files: int) -> bool:
         try:
