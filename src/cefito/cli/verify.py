@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import check_any, left_out, log_warnings, print_json, table, talk
-from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
+from cefito.cli.options import (
+    AS_RECORDED,
+    AS_WRITTEN,
+    OUTPUT,
+    FileOptions,
+    RecordingOptions,
+    Several,
+    SeveralPaths,
+)
 from cefito.cli.values import Flag, Json
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError
@@ -43,7 +51,7 @@ def verify(
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
     films: Path | None = None,
-    out: Annotated[tuple[Path, ...], Parameter(group=OUTPUT)] = (),
+    out: Annotated[SeveralPaths, Parameter(group=OUTPUT)] = (),
     bom: Annotated[Flag, Parameter(group=OUTPUT)] = False,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -204,8 +212,8 @@ def graph(
     *,
     task: str | None = None,
     order: Path | None = None,
-    add: tuple[str, ...] = (),
-    remove: tuple[str, ...] = (),
+    add: Several = (),
+    remove: Several = (),
     files: FileOptions = AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
 ) -> None:
