@@ -328,8 +328,7 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         return lines
     document.format = used.name
     if document.choices.columns:
-        problem = "is no table, whose columns could have other names. Leave them out"
-        raise document.wrong(f"{problem}.", setting="column")
+        document.notes["of the files are no tables, so names of columns do not count there"] += 1
     complaint, remedy = "is damaged or not whole", "Export it again."
     kinds = LookupError, ValueError, TypeError, AttributeError, ArithmeticError, csv.Error
     with explained(document.place(), complaint, remedy, RecursionError, *kinds):
