@@ -123,7 +123,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert (out / "PROPOSALS").is_dir()
 
 
-def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
+def test_a_table_of_all_films_elsewhere(quick, ran, call, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()
     films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
@@ -148,6 +148,13 @@ def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
     assert "left out, no film of this name: new 8" in notes
     (twins,) = (note for note in notes if "mon/twin.mp4, tue/twin.mp4" in note)
     assert twins.endswith("Keep one, or name the video with its folder.")
+    page, (run,) = out / "FINDINGS.html", out.glob("*/run")
+    assert "<li>left out, no film of this name: gone</li>" in page.read_text("utf-8")
+    films = folder / "f9.mp4", folder / "new_07.mp4"  # the first one is text
+    code, _, err = call("verify", run, *films, "--out", page)
+    assert code == 2
+    assert f"error: left out: {films[0]}: cannot be opened as a video" in " ".join(err.split())
+    assert f"<li>{films[0]}: cannot be opened as a video" in page.read_text("utf-8")
 
 
 def test_labels_of_two_forms_are_joined_as_the_refusal_says(quick, ran, refused, tmp_path):

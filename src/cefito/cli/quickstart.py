@@ -138,7 +138,9 @@ def _of_films(
     with log_warnings():
         made = run_films(folder, out, **asked)
         run, verified = made.run, made.verified
-        save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
+        left_out = [note for note in made.notes if note.startswith("left out")]
+        films = find_films(run, run, verified)
+        save_verification(verified, page, run.own_verifier, films, left_out=left_out)
     if (scores := run.own_recogniser.held_out) is not None:
         talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
     said = {limit for video in verified for limit in video.limits}  # below
