@@ -311,7 +311,7 @@ class FilmSession:
         )
 
     def _all_done(self) -> list[int]:
-        """Actions that came as often as usual, and others; none before all usual ones were begun."""
+        """Actions that nothing expects, once all usual ones were begun: done, or of other tasks."""
         if not self._seen or self._run.verifier is None:
             return []
         order = self._run.verifier.orders[int(self.tasks.argmax())]
