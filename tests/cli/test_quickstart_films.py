@@ -182,7 +182,9 @@ def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "steps.csv").write_text(table_of(films, task="tyre"))
     given = ("--films", folder, "--labels", tmp_path / "labels", "--out", out)
-    said = json.loads(ran("quickstart", *given, "--json").out)
+    answer = ran("quickstart", *given, "--json")
+    assert "annotate" not in answer.err.partition("What next:")[2]  # nothing was recognised
+    said = json.loads(answer.out)
     assert (said["labelled"], said["new"]) == (4, 0)
     assert [video["video"] for video in said["videos"]] == [*films]
     assert not any(video["recognised"] for video in said["videos"])

@@ -154,11 +154,15 @@ def _of_films(
         shlex.quote(str(path))
         for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
     )
-    wrong_first = sorted(verified, key=lambda video: not video.deviations)
-    inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in wrong_first[:1])
+    recognised = [video for video in verified if video.recognised]
+    wrong_first = sorted(recognised, key=lambda video: not video.deviations)
+    inputs = [shlex.quote(str(video.file or video.video)) for video in wrong_first[:1]]
     lines = (
         "What next:",
-        f"  correct what was recognised   cefito annotate {name} {inputs} --out {proposals}",
+        *(
+            f"  correct what was recognised   cefito annotate {name} {film} --out {proposals}"
+            for film in inputs
+        ),
         f"  more films                    put them into {folder} and repeat the command",
         f"  live, from a camera           cefito follow {name} --camera 0",
         f"  a page for questions          cefito serve {name} --dataset {data}",
