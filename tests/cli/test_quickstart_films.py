@@ -123,7 +123,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert (out / "PROPOSALS").is_dir()
 
 
-def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
+def test_a_table_of_all_films_elsewhere(quick, ran, call, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()
     films = {f"f{number}": draw(folder / f"f{number}.mp4") for number in range(4)}
@@ -148,6 +148,13 @@ def test_a_table_of_all_films_elsewhere(quick, ran, tmp_path):
     assert "left out, no film of this name: new 8" in notes
     (twins,) = (note for note in notes if "mon/twin.mp4, tue/twin.mp4" in note)
     assert twins.endswith("Keep one, or name the video with its folder.")
+    page, (run,) = out / "FINDINGS.html", out.glob("*/run")
+    assert "<li>left out, no film of this name: gone</li>" in page.read_text("utf-8")
+    films = folder / "f9.mp4", folder / "new_07.mp4"  # the first one is text
+    code, _, err = call("verify", run, *films, "--out", page)
+    assert code == 2
+    assert f"error: left out: {films[0]}: cannot be opened as a video" in " ".join(err.split())
+    assert f"<li>{films[0]}: cannot be opened as a video" in page.read_text("utf-8")
 
 
 def test_labels_of_two_forms_are_joined_as_the_refusal_says(quick, ran, refused, tmp_path):
@@ -175,7 +182,9 @@ def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "steps.csv").write_text(table_of(films, task="tyre"))
     given = ("--films", folder, "--labels", tmp_path / "labels", "--out", out)
-    said = json.loads(ran("quickstart", *given, "--json").out)
+    answer = ran("quickstart", *given, "--json")
+    assert "annotate" not in answer.err.partition("What next:")[2]  # nothing was recognised
+    said = json.loads(answer.out)
     assert (said["labelled"], said["new"]) == (4, 0)
     assert [video["video"] for video in said["videos"]] == [*films]
     assert not any(video["recognised"] for video in said["videos"])

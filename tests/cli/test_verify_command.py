@@ -78,6 +78,14 @@ def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
     assert text.endswith("Choose the one with the steps. (--tier)\n")
 
 
+def test_what_was_left_out_of_the_table_that_is_learned_from_is_said(call, tmp_path):
+    right = tmp_path / "right.csv"
+    right.write_text("video,task,step,start,end\n" + 2 * "a,tea,boil,0,4\n")
+    (tmp_path / "new.csv").write_text("video,task,step,start,end\nb,tea,boil,0,4\n")
+    err = call("verify", right, tmp_path / "new.csv")[2]
+    assert f"warning: {right}: Left out 1 repeated step" in " ".join(err.split())
+
+
 def test_videos_of_a_table_that_no_file_has_are_named_once(call, tmp_path):
     (tmp_path / "tea.txt").write_text("# tea\n1. boil\n2. pour\n")
     assert call("data", "procedure", tmp_path / "tea.txt", tmp_path / "tea")[0] == 0

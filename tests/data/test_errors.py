@@ -14,6 +14,7 @@ from cefito.data.windows import cut_windows, fitting_windows, without_errors
 from cefito.errors import DataError
 
 CELLS = {"no": (), "YES": ("error",), "": (), "false": (), "1": ("error",), "None": ()}
+CELLS |= {"Nein": (), "ja": ("error",), "Oui": ("error",), "はい": ("error",)}
 CELLS |= {" Order Error ; Timing Error;": ("Order Error", "Timing Error")}
 
 
@@ -27,7 +28,10 @@ def test_the_column_error_of_a_table(tmp_path):
     table.write_text("video,task,step,start,end,Error\n" + "".join(rows))
     convert_steps([table], again)
     for path in (table, again):
-        assert errors_of(read_steps(path).annotations.videos) == [[*CELLS.values()]]
+        found = read_steps(path)
+        assert errors_of(found.annotations.videos) == [[*CELLS.values()]]
+        kinds = "by kind: 'error' 5, 'Order Error' 1, 'Timing Error' 1."
+        assert f"Steps with an error, {kinds}" in found.notes
 
 
 @pytest.fixture

@@ -77,6 +77,10 @@ def test_once_all_usual_steps_were_begun_only_others_come_next(run_with_recognis
     found = session.followed()
     begun = {step.action for step in [*found.done, *([found.now] if found.now else [])]}
     assert usual <= begun
+    assert found.next == session.likely_next()  # as the page and HTTP show them
+    session.finish()
+    finished = session.belief().finished
+    assert finished == (session.followed().ended if session.likely_next() else 1)
     once = {*order.actions[order.repeated < 0.5].tolist()}
     assert {step.id for step in found.next} <= actions - (begun & once)
 

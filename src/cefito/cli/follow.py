@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cyclopts import Group, Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, talk
-from cefito.cli.options import OUTPUT
+from cefito.cli.options import OUTPUT, Several
 from cefito.cli.values import Flag
 from cefito.data.vocabulary import find_actions
 from cefito.errors import ConfigError, DataError
@@ -101,7 +101,7 @@ def follow(
     false_alarms: float | None = None,
     lag: float = 0.0,
     gate: Flag = False,
-    critical: tuple[str, ...] = (),
+    critical: Several = (),
     encoder: str | None = None,
     weights: Path | None = None,
     events: EventOptions = NO_EVENTS,

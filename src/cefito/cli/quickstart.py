@@ -138,7 +138,9 @@ def _of_films(
     with log_warnings():
         made = run_films(folder, out, **asked)
         run, verified = made.run, made.verified
-        save_verification(verified, page, run.own_verifier, find_films(run, run, verified))
+        left_out = [note for note in made.notes if note.startswith("left out")]
+        films = find_films(run, run, verified)
+        save_verification(verified, page, run.own_verifier, films, left_out=left_out)
     if (scores := run.own_recogniser.held_out) is not None:
         talk(f"recogniser: {scores.words}{'' if scores.enough else f'; {scores.remedy}'}")
     said = {limit for video in verified for limit in video.limits}  # below
@@ -152,11 +154,15 @@ def _of_films(
         shlex.quote(str(path))
         for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
     )
-    wrong_first = sorted(verified, key=lambda video: not video.deviations)
-    inputs = " ".join(shlex.quote(str(video.file or video.video)) for video in wrong_first[:1])
+    recognised = [video for video in verified if video.recognised]
+    wrong_first = sorted(recognised, key=lambda video: not video.deviations)
+    inputs = [shlex.quote(str(video.file or video.video)) for video in wrong_first[:1]]
     lines = (
         "What next:",
-        f"  correct what was recognised   cefito annotate {name} {inputs} --out {proposals}",
+        *(
+            f"  correct what was recognised   cefito annotate {name} {film} --out {proposals}"
+            for film in inputs
+        ),
         f"  more films                    put them into {folder} and repeat the command",
         f"  live, from a camera           cefito follow {name} --camera 0",
         f"  a page for questions          cefito serve {name} --dataset {data}",

@@ -24,7 +24,7 @@ from cefito.cli.console import (
     talk,
     volume,
 )
-from cefito.cli.options import SeveralPaths, field_options, options_class
+from cefito.cli.options import Several, SeveralPaths, field_options, options_class
 from cefito.cli.values import Flag
 from cefito.errors import ConfigError
 from cefito.locks import locked
@@ -78,7 +78,7 @@ def serve(
     weights: Path | None = None,
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
-    trusted_proxy: tuple[str, ...] = (),
+    trusted_proxy: Several = (),
     session_folder: Path | None = None,
     session_store: str | None = None,
     processes: int = 1,

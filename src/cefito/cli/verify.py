@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import check_any, left_out, log_warnings, print_json, table, talk
-from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
+from cefito.cli.options import (
+    AS_RECORDED,
+    AS_WRITTEN,
+    OUTPUT,
+    FileOptions,
+    RecordingOptions,
+    Several,
+    SeveralPaths,
+)
 from cefito.cli.values import Flag, Json
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
-from cefito.markup import film_percent, percent
+from cefito.markup import counted, film_percent, percent
 from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
@@ -43,7 +51,7 @@ def verify(
     reading: RecordingOptions = AS_RECORDED,
     files: FileOptions = AS_WRITTEN,
     films: Path | None = None,
-    out: Annotated[tuple[Path, ...], Parameter(group=OUTPUT)] = (),
+    out: Annotated[SeveralPaths, Parameter(group=OUTPUT)] = (),
     bom: Annotated[Flag, Parameter(group=OUTPUT)] = False,
     log: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
     check: Annotated[Flag, Parameter(group=OUTPUT)] = False,
@@ -99,7 +107,8 @@ def verify(
         if log is not None:
             _log(verified, log)
         if out:
-            _write(verified, out, verifier, bom, (run, opened, verified, films, files.choices))
+            sources = run, opened, verified, films, files.choices
+            _write(verified, out, verifier, bom, sources, [*map(str, problems)])
     if json:
         print_json([result.to_dict() for result in verified])
     else:
@@ -119,6 +128,7 @@ def _write(
     verifier: Verifier,
     bom: bool,
     sources: tuple[Any, ...],
+    left_out: Sequence[str],
 ) -> None:
     """Write pages and tables; the page's films are found by the sources."""
     from cefito.report.findings_tables import save_table
@@ -126,7 +136,8 @@ def _write(
 
     for path in paths:
         if path.suffix == ".html":
-            save_verification(verified, path, verifier, find_films(*sources))
+            found = find_films(*sources)
+            save_verification(verified, path, verifier, found, left_out=left_out)
         else:
             save_table(verified, path, verifier, bom=bom)
         talk(f"wrote {path}")
@@ -181,7 +192,7 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
 def _show_video(video: VerifiedVideo, least: float) -> None:
     """Print the steps of a video, what is open and what is left to do."""
     how = "recognised" if video.recognised else "given"
-    talk(f"{video.video}: {video.task}, {len(video.steps)} steps {how}")
+    talk(f"{video.video}: {video.task}, {counted(len(video.steps), 'step')} {how}")
     if video.recognised and video.steps:
         steps = (f"{s.name} ({film_percent(s.certainty)})" for s in video.steps)
         talk(f"seen, and how sure that is: {', '.join(steps)}")
@@ -204,8 +215,8 @@ def graph(
     *,
     task: str | None = None,
     order: Path | None = None,
-    add: tuple[str, ...] = (),
-    remove: tuple[str, ...] = (),
+    add: Several = (),
+    remove: Several = (),
     files: FileOptions = AS_WRITTEN,
     out: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
 ) -> None:

@@ -171,6 +171,7 @@ class FilmSession:
         if going >= 0 and float(shares.sum() - shares[going]) > 0:
             shares[going] = 0
             shares /= shares.sum()
+        shares[self._all_done()] = 0
         return shares
 
     @property
@@ -182,8 +183,11 @@ class FilmSession:
 
     @property
     def finished(self) -> float:
-        """Probability that the last step of the procedure is over."""
-        return self.stream.ended if self._seen and self.going < 0 else 0.0
+        """Probability that the last step of the procedure is over; 1 if no step is left."""
+        if not self._seen or self.going >= 0:
+            return 0.0
+        left = self._begin.goal is not None or self.next_actions.any()
+        return self.stream.ended if left else 1.0
 
     def taking(self, at: float | None) -> Self:
         """Return this session; an observation without a time is refused (ConfigError)."""
@@ -309,21 +313,21 @@ class FilmSession:
             findings=self._verified[1],
             unsure=self._verified[2],
             ended=stream.ended,
-            next=self._expected(ahead, task, steps),
+            next=[*ahead],
             task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
         )
 
-    def _expected(
-        self, ahead: Sequence[Likely], task: int, steps: Sequence[TimedStep]
-    ) -> list[Likely]:
-        """Return the next steps; once all usual ones of the task were begun, those not done yet."""
-        if self._run.verifier is None:
-            return [*ahead]
-        order, counts = self._run.verifier.orders[task], Counter(step.action for step in steps)
+    def _all_done(self) -> list[int]:
+        """Actions that nothing expects, once all usual ones were begun: done, or of other tasks."""
+        if not self._seen or self._run.verifier is None:
+            return []
+        order = self._run.verifier.orders[int(self.tasks.argmax())]
+        counts = Counter(step.action for step in self._recognised)
         if any(counts[action] == 0 for action in order.actions[order.usual >= 0.5].tolist()):
-            return [*ahead]
+            return []
         often = dict(zip(order.actions.tolist(), 1 + order.repeated.round(), strict=True))
-        return [step for step in ahead if counts[step.id] < often.get(step.id, 0)]
+        actions = range(len(self._run.taxonomy.actions))
+        return [action for action in actions if counts[action] >= often.get(action, 0)]
 
     def _judged(self, done: list[TimedStep], task: int) -> Findings:
         """Return what was wrong in the steps of a task.

@@ -267,6 +267,8 @@ def verified_videos(
         video: Name of videos that are given as rows.
         reading: How videos are read.
     """
+    from cefito.encoders.extraction import SUFFIXES
+
     task_id = _task_in(verifier.taxonomy, task)
     recipe = right.info.dataset.recipe if isinstance(right, OpenedRun) else None
     files = [
@@ -274,6 +276,8 @@ def verified_videos(
         for source in sources
         if isinstance(source, str | Path)
         and not reading.get("dataset")
+        # a page of a failed download may be called a film
+        and not str(source).lower().endswith(SUFFIXES)
         and holds_steps(Path(source))
         and not (recipe is not None and recipe.reads(Path(source)))
     ]

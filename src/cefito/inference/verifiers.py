@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def learned_verifier(
             raise
         tracks = read([path], choices.model_copy(update={"task": task}))
     tracks = in_one_spelling(tracks)
+    for note in tracks.notes:
+        logging.getLogger(__name__).warning("%s: %s", path, note)
     videos = [track for track in tracks.tracks if track.split in ("", "train")]
     if not videos:
         raise DataError(f"{path}: holds no video of the split train. Give videos to learn from.")

@@ -148,7 +148,12 @@ def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Durat
 
 
 def save_verification(
-    videos: Sequence[VerifiedVideo], path: Path | str, verifier: Verifier, films: Films = NO_FILMS
+    videos: Sequence[VerifiedVideo],
+    path: Path | str,
+    verifier: Verifier,
+    films: Films = NO_FILMS,
+    *,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Write what was wrong in videos as one HTML file; an existing file is replaced.
 
@@ -157,6 +162,7 @@ def save_verification(
         path: The file, .html.
         verifier: Knows the usual lengths of steps.
         films: Video files, which the page links to and shows pictures of.
+        left_out: What was not verified, and why.
 
     Raises:
         ConfigError: A file that cannot be written.
@@ -180,6 +186,7 @@ def save_verification(
             workers=workers,
             clock=clock,
             caution=CAUTION,
+            left_out=left_out,
             film_percent=film_percent,
         )
     )

@@ -61,7 +61,7 @@ _BEYOND = 1.5  # times the length of a video; what begins later is not in second
 _ELAN = ".eaf"  # no other program writes such files
 _WORKBOOKS = ".xlsx", ".xlsm", ".ods"
 _FACTS = "task", "split", "group"  # of a video
-_SPELLINGS = 4  # of a name in a note
+_SPELLINGS, _KINDS = 4, 8  # of a name, and of errors, in a note
 _HEAD = 1 << 16  # bytes by which a text is told from a film
 
 
@@ -118,6 +118,9 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     rows, repeated = _distinct(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
     notes += [*apart, *table.notes(), *repeated]
+    if kinds := Counter(kind for row in rows for kind in row.errors):
+        counts = (f"'{kind}' {count}" for kind, count in kinds.most_common())
+        notes.append(f"Steps with an error, by kind: {listed(counts, most=_KINDS)}.")
     form = ", ".join(dict.fromkeys(used.name for used in formats))
     if not rows:
         remedy = notes[-1] if notes else SHAPE
@@ -198,7 +201,7 @@ def _tracks(rows: Iterable[StepRow]) -> tuple[Track, ...]:
                 for line in (row, first)
             )
             problem = f"video '{row.video}' has {here}, but before {before}. Correct the line."
-            faults.add(f"facts of {row.video}", row.place, problem)
+            faults.add(f"facts of {row.video}: {here}", row.place, problem)
         elif row.origin != first.origin:
             twice[row.origin, first.origin][f"'{row.video}'"] = None
         try:
@@ -325,8 +328,7 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         return lines
     document.format = used.name
     if document.choices.columns:
-        problem = "is no table, whose columns could have other names. Leave them out"
-        raise document.wrong(f"{problem}.", setting="column")
+        document.notes["of the files are no tables, so names of columns do not count there"] += 1
     complaint, remedy = "is damaged or not whole", "Export it again."
     kinds = LookupError, ValueError, TypeError, AttributeError, ArithmeticError, csv.Error
     with explained(document.place(), complaint, remedy, RecursionError, *kinds):

@@ -34,7 +34,9 @@ def _pandas() -> ModuleType:
         return import_module("pandas")
 
 
-_NO, _YES = ("", "no", "n", "false", "0", "none", "-"), ("yes", "y", "true", "1")
+# in the languages of the page, too
+_NO = "", "no", "n", "false", "0", "none", "-", "nein", "non", "否", "いいえ"
+_YES = "yes", "y", "true", "1", "ja", "oui", "sí", "si", "是", "はい"
 
 
 def error_kinds(label: str) -> tuple[str, ...]:
