@@ -3,7 +3,7 @@
 # make test-portable  run the tests of numbers as on other processors
 # make test-nightly   attacks and other long tests
 # make test-ray     also install Ray (250 MB), and run the tests that need it
-# make test-outside  install LeRobot and Label Studio beside the package, and run the tests in them
+# make test-outside  install LeRobot and Label Studio beside the package, run the tests in them, and make lock
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
 # make lock         list what is installed here with hashes, in dist/requirements.txt, and its bill of materials
@@ -57,6 +57,7 @@ test-outside: $(VENV)/.installed-test $(VENV)/lerobot/.installed $(VENV)/label-s
 	  CEFITO_LABEL_STUDIO=$(abspath $(VENV)/label-studio/bin/label-studio) \
 	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly \
 	  tests/tracks/test_real_lerobot.py tests/serve/test_real_studio.py
+	$(MAKE) lock
 
 $(VENV)/lerobot/.installed: PACKAGE := lerobot==0.4.4
 $(VENV)/label-studio/.installed: PACKAGE := label-studio==1.23.2
