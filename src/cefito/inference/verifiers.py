@@ -18,6 +18,9 @@ from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
 
 
+logger = logging.getLogger(__name__)
+
+
 def learned_verifier(
     path: Path, choices: Choices, *, task: Name | None = None, config: VerifierConfig
 ) -> Verifier:
@@ -43,7 +46,7 @@ def learned_verifier(
         tracks = read([path], choices.model_copy(update={"task": task}))
     tracks = in_one_spelling(tracks)
     for note in tracks.notes:
-        logging.getLogger(__name__).warning("%s: %s", path, note)
+        logger.warning("%s: %s", path, note)
     videos = [track for track in tracks.tracks if track.split in ("", "train")]
     if not videos:
         raise DataError(f"{path}: holds no video of the split train. Give videos to learn from.")

@@ -1,4 +1,4 @@
-"""Thresholds of sets of plans with a guarantee, as `cefito calibrate` writes them."""
+"""Coverage, a part of a run: thresholds of sets of plans, fitted on scores of held-out windows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Thresholds(Record):
 
 
 class Coverage(FileRecord):
-    """Content of `coverage.json`."""
+    """Thresholds of the sets of plans of a run; the content of `coverage.json`."""
 
     what: ClassVar[str] = "table of thresholds"
     remedy: ClassVar[str] = "Calibrate the run again: cefito calibrate RUN."

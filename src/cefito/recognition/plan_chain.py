@@ -4,6 +4,8 @@ Its states come one after another: the pause before the first step, the phases o
 pause after it, and so on. After a row, a state stays, moves to the next one, or, from the last
 phase of a step to the first one of the next step, skips a pause. Any of these may be needed after
 thousands of rows that speak against it, so that all is computed with logarithms.
+
+By such chains the rows of two neighbouring steps are compared in both orders (`either_order`).
 """
 
 from __future__ import annotations

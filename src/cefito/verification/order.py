@@ -16,7 +16,8 @@ words do not tell pairs apart. So few videos that happen to agree make no order,
 breaks an order does not end it. Orders that follow from others are left out (the transitive
 reduction).
 
-Of steps that were recognised, repetitions are corrected by this order (`likelier_done`).
+Recognised steps are corrected by this order: one that lasted as long as two is split (`parted`),
+and some repetitions are exchanges (`likelier_done`).
 
 An action that no right video of the task has undoes one done before if their names differ in
 opposite words alone, as in "detach base" after "attach base".
@@ -567,8 +568,9 @@ def corrected_steps(
     Arguments are those of `likelier_done`; the taxonomy names its actions.
     """
     kept, notes = list[TimedStep](), list[str]()
-    places, parts = zip(*parted(order, stored(steps), finished=finished), strict=True)
-    for place, likelier in zip(places, likelier_done(order, parts, finished=finished), strict=True):
+    parts = parted(order, stored(steps), finished=finished)
+    likely = likelier_done(order, [step for _, step in parts], finished=finished)
+    for (place, _), likelier in zip(parts, likely, strict=True):
         whole = steps[place]
         step = whole.model_copy(update={"start": likelier.start, "end": likelier.end})
         if likelier.action == NONE:
