@@ -17,7 +17,6 @@ from cefito.verification.order import reached
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
 
-
 logger = logging.getLogger(__name__)
 
 
