@@ -275,6 +275,12 @@ def _parts(method: Method, recogniser: str) -> dict[str, type[Settings]]:
     return {name: kind for name, kind in parts.items() if name not in method.settings.model_fields}
 
 
+def default_parts(name: str) -> dict[str, Any]:
+    """Return the default settings of what a method's runs have beside their planner, by section."""
+    parts = _parts(find_method(name), "segmental")
+    return {section: kind().model_dump(mode="json") for section, kind in parts.items()}
+
+
 def run_settings(name: str, recogniser: str = "segmental") -> type[Settings]:
     """Return the class of all settings of a run: its method's, and those of its other parts."""
     method = find_method(name)

@@ -25,8 +25,7 @@ from cefito.parts.folder import (
     window_sizes,
 )
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
-from cefito.planners.shared.settings import CoverageConfig
+from cefito.planners.methods import METHODS, RunConfig, default_parts, find_method, methods_with
 from cefito.progress import prefixed
 from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import RecogniserConfig
@@ -34,7 +33,6 @@ from cefito.runs.options import TrainArguments, TrainOptions
 from cefito.runs.run import Run, open_run
 from cefito.runs.start import Start
 from cefito.runtime import check_seed, pick_device
-from cefito.settings import Settings
 from cefito.training.checkpoint import CHECKPOINT
 from cefito.training.trackers import check_tracker
 from cefito.training.trainer import TrainingContext
@@ -280,13 +278,8 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
 
 def _absent(info: RunInfo, old: RunInfo) -> dict[str, Any]:
     """The default settings of parts that a run of an earlier version does not name."""
-    defaults: dict[str, Settings] = {
-        "recogniser": RecogniserConfig(),
-        "verifier": VerifierConfig(),
-        "coverage": CoverageConfig(),
-    }
-    absent = info.config.keys() & defaults.keys() - old.config.keys()
-    return {name: defaults[name].model_dump(mode="json") for name in absent}
+    absent = info.config.keys() - old.config.keys()
+    return {name: values for name, values in default_parts(info.method).items() if name in absent}
 
 
 def train_runs(

@@ -574,8 +574,8 @@ def corrected_steps(
         whole = steps[place]
         step = whole.model_copy(update={"start": likelier.start, "end": likelier.end})
         if likelier.action == NONE:
-            seconds = f"{step.end - step.start:.1f} s"
-            notes.append(f"'{step.name}' was seen again for {seconds}, too short for a repetition")
+            again = f"'{step.name}' was seen again for {step.end - step.start:.1f} s"
+            notes.append(f"{again}, too short for a repetition")
             continue
         if likelier.action != step.action:
             name, seconds = taxonomy.actions[likelier.action].name, whole.end - whole.start
