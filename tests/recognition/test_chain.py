@@ -8,7 +8,7 @@ import pytest
 
 from cefito.recognition.chain import Filtered, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
-from cefito.recognition.plan_chain import PlanChain, aligned, either_order
+from cefito.recognition.plan_chain import PlanChain, aligned, either_order, order_ratios
 from cefito.recognition.settings import RecogniserConfig
 
 TASKS = [[0, 1, 2], [1, 3]]
@@ -469,18 +469,36 @@ def test_the_likelihood_of_a_plan_is_that_of_all_paths(chain):
     assert line.log_likelihood(seen[: line.fewest - 1]) == -np.inf
 
 
-@pytest.mark.parametrize(("other", "changes"), [(1.0, True), (0.01, False)])
-def test_an_order_that_rows_do_not_show_is_in_doubt(chain, other, changes):
+@pytest.mark.parametrize(
+    ("other", "least", "changes"),
+    [(1.0, 0.0, True), (0.01, 0.0, False), (0.01, 20.0, True), (0.01, 5.0, False)],
+)
+def test_an_order_that_rows_show_less_than_right_videos_do_is_in_doubt(
+    chain, other, least, changes
+):
     """Rows of 1 and 2 look alike, so that sequences have both orders; else all keep theirs."""
     usual = np.array([0, 0, 0, 1, 1, 4, 2, 2, 2])
     seen = np.full((9, 5), 1e-3)
     seen[np.arange(9), usual] = 1.0
     seen[[3, 4], 2] = seen[[6, 7, 8], 1] = other
     drawn = np.repeat(usual[None], 200, axis=0)
-    result = either_order(drawn, chain, 0, seen, np.random.default_rng(0))
+    (*_, clear), (*pair, ratio) = order_ratios(drawn, chain, 0, seen)
+    assert pair == [1, 2]
+    assert (ratio < max(least, 0.4)) == changes
+    assert clear > 20
+    result, strange = either_order(drawn, chain, 0, seen, np.random.default_rng(0), least=least)
     other_order = [0, 0, 0, 2, 2, 2, 4, 1, 1]
     assert {tuple(row) for row in result.tolist()} == {
         tuple(row) for row in [usual.tolist(), *[other_order] * changes]
     }
-    assert (result == other_order).all(axis=1).mean() <= 0.5
+    assert changes * 0.2 <= (result == other_order).all(axis=1).mean() <= 0.5
     assert (drawn == usual).all()
+    assert not strange  # of two neighbours
+
+
+def test_a_film_is_strange_if_rows_show_the_order_of_few_neighbours(chain):
+    usual = np.array([0, 0, 0, 1, 1, 4, 2, 2, 2])
+    seen = np.full((9, 5), 0.9)
+    seen[np.arange(9), usual] = 1.0
+    _, strange = either_order(usual[None], chain, 0, seen, np.random.default_rng(0), least=10.0)
+    assert strange

@@ -334,6 +334,8 @@ class _Film:
 
     def _sum_up(self, followed: Followed) -> None:
         """Print the steps and mistakes in all rows of a film that is over."""
+        from cefito.inference.whole_videos import other_task
+
         steps = (f"{step.name} ({film_percent(step.probability)})" for step in followed.done)
         talk(f"           seen in the whole film: {', '.join(steps) or 'no step'}")
         findings = (
@@ -341,8 +343,9 @@ class _Film:
         )
         none = f"no mistake of {percent(self.least)} or more"
         talk(f"           found in the whole film: {'; '.join(findings) or none}")
-        if followed.unsure:
-            doubts = "; ".join(step.text for step in followed.unsure)
+        other = other_task(followed.task.name, followed.task.probability)
+        doubts = "; ".join(filter(None, (*(step.text for step in followed.unsure), other)))
+        if doubts:
             talk(f"           the whole film leaves open: {doubts}")
 
     def leave(self, *, complete: bool, seconds: float) -> int:

@@ -297,7 +297,8 @@ class FilmSession:
         going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
         judged = self._judged(done, task)
-        certainty = round(float(stream.doubted_tasks[task]), 2)
+        known = 0.5 if stream.strange else 1.0
+        certainty = round(known * float(stream.doubted_tasks[task]), 2)
         times = ((step.action, step.start, step.end) for step in done)
         state = judged, certainty, least, *times
         if state != self._verified[0]:
@@ -314,7 +315,9 @@ class FilmSession:
             unsure=self._verified[2],
             ended=stream.ended,
             next=[*ahead],
-            task=Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])),
+            task=Likely(
+                id=task, name=taxonomy.tasks[task].name, probability=known * float(tasks[task])
+            ),
         )
 
     def _all_done(self) -> list[int]:

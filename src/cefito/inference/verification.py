@@ -306,7 +306,7 @@ def verified_videos(
             failed(problem)
             continue
         judged_video = verified(verifier, track, least=least, online=online)
-        limits = limits_of_film(right, verifier, track.task_id)
+        limits = limits_of_film(right, verifier, track.task_id, track.task_probability)
         judged_video = judged_video.model_copy(update={"limits": limits})
         videos.append(_with_promise(judged_video, own, given=given))
     return videos

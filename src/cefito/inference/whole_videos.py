@@ -12,7 +12,7 @@ from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
 from cefito.inference.recordings import Failed, Recording, open_recordings, raised, row_rate
-from cefito.markup import counted
+from cefito.markup import counted, film_percent
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
 from cefito.tracks import Track
@@ -155,14 +155,19 @@ def with_orders(run: OpenedRun, order: Path | str | None) -> OpenedRun:
     return run.changed(recogniser=run.own_recogniser.given_orders(orders))
 
 
-def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tuple[str, ...]:
-    """Return why mistakes in films of a task may go unseen; nothing if enough were in training.
+def limits_of_film(
+    run: OpenedRun, verifier: Verifier, task: int | None, certainty: float = 1.0
+) -> tuple[str, ...]:
+    """Return why mistakes in a film may go unseen; nothing if enough were in training.
 
     Args:
         run: A run with a recogniser.
         verifier: Its verifier.
-        task: Id of the task; None if it is not known.
+        task: Id of its task; None if it is not known.
+        certainty: Probability of the task; up to one half is a reason, too.
     """
+    if task is not None and (other := other_task(run.taxonomy.tasks[task].name, certainty)):
+        return (other, *limits_of_film(run, verifier, task))
     seen, films = run.own_recogniser.seen, "mistakes in films may go unseen"
     if seen is None or task is None:
         return (f"{films}: this recogniser was not tried on any",)
@@ -175,6 +180,14 @@ def limits_of_film(run: OpenedRun, verifier: Verifier, task: int | None) -> tupl
     return (
         f"{films}: {words}. '{run.taxonomy.tasks[task].name}' was learned from {count}; {remedy}",
     )
+
+
+def other_task(name: str, probability: float) -> str:
+    """Return that a film may show another task than this one; empty if its probability is high."""
+    if probability > 0.5:
+        return ""
+    problem = "the film may show another task, or none that is known"
+    return f"{problem}; it is judged as '{name}' ({film_percent(probability)})"
 
 
 def limits_of_films(run: OpenedRun) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.recognition.chain import Floats, StepChain, likelihoods, softened
+from cefito.recognition.plan_chain import order_ratios
 from cefito.recognition.scores import VideoScores, summary
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.trials import AlteredVideo, SeenMistakes, score
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 _LEAST = 1e-30  # probability of a label by the chain beside networks
 _AS_GOOD = 0.05  # difference of log-probabilities
+_LEAST_RATIO = 0.7  # of the 5th percentile of ratios in right copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +201,11 @@ def chosen_doubt(
     seed: int,
     *,
     trust: float,
-) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...]]:
+) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...], float]:
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
+
+    The last value is the ratio below which the order of two neighbours is in doubt: `_LEAST_RATIO`
+    of the 5th percentile of those in right copies (`order_ratios`), and at least 0.
 
     s is chosen first, by the λ of recognised rows and the middle share in any order, then these
     shares and that λ or one beside it.
@@ -236,7 +241,20 @@ def chosen_doubt(
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)
     near = [(choice, seen) for choice, value, seen in scored if value >= best - _AS_GOOD]
-    return max(near, key=lambda one: (one[0][2], one[0][1]))
+    choice, seen = max(near, key=lambda one: (one[0][2], one[0][1]))
+    ratios = [
+        ratio
+        for number, (altered, held) in enumerate(trials)
+        if altered.right
+        for _, _, ratio in order_ratios(
+            drawn(number, choice),
+            held.chain.given([held.task]).loosened(choice[2]),
+            held.task,
+            held.likelihoods(choice[0], choice[1], past=False),
+        )
+    ]
+    least = float(np.quantile(ratios, 0.05)) if ratios else 0.0
+    return choice, seen, max(_LEAST_RATIO * least, 0.0)
 
 
 def _shares(config: RecogniserConfig) -> list[float]:

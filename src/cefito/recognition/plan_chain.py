@@ -11,7 +11,7 @@ By such chains the rows of two neighbouring steps are compared in both orders (`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from cefito.recognition.chain import Floats, Smoothed, StepChain
 from cefito.recognition.scores import Segment, segments
 
-_EITHER = 0.2  # p(other order) from which on it is in doubt
-_FAR = 8.0  # difference of log-likelihoods without durations, from which on it is not
+_FAR = 8.0  # difference of log-likelihoods without durations, from which on an order is sure
+_EVEN = 0.4  # log L / L' below which an order is in doubt in any film
+_OPEN = 0.3  # least share of sequences that get the other order of neighbours in doubt
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +124,17 @@ def either_order(
     task: int,
     likelihoods: Floats,
     generator: np.random.Generator,
-) -> NDArray[np.int64]:
+    *,
+    least: float,
+) -> tuple[NDArray[np.int64], bool]:
     """Return drawn labels in which neighbours change places whose order the rows do not show.
 
-    Of each two neighbours of the commonest sequence, the rows from the step before them to the step
-    after them are asked alone, without how usual an order is: they show the other order with the
-    probability p = L' / (L + L'), by the likelihoods of both orders. If p is `_EITHER` or more, a
-    share p/2 of the sequences gets it, so that it is in doubt, but no finding for that alone.
+    The other value is whether they are most neighbours, as in films of none of the tasks.
+
+    Networks that know the usual order show it in all films. So this order of two neighbours is in
+    doubt where their ratio log L / L' (`order_ratios`) is below what right videos show, the other
+    one where it is below `_EVEN`. A share p/2 of the sequences gets the other order,
+    p = L' / (L + L'), and at least `_OPEN`: it is in doubt, but no finding for that alone.
 
     Args:
         drawn: Labels [count, n].
@@ -137,35 +142,67 @@ def either_order(
         task: Id of the task in it.
         likelihoods: Likelihoods of the rows [n, K + 1].
         generator: Chooses the sequences.
+        least: Ratio below which an order is in doubt; at least `_EVEN` is taken.
     """
-    sequences = [segments(labels, chain.background) for labels in drawn]
-    plans = Counter(tuple(segment.action for segment in steps) for steps in sequences)
-    plan = plans.most_common(1)[0][0]
-    steps = next(s for s in sequences if tuple(segment.action for segment in s) == plan)
-    changed, logs = drawn.copy(), np.log(likelihoods)
-    for place, (a, b) in enumerate(pairwise(plan)):
-        own = logs[steps[place].start : steps[place + 1].end]
-        if _one_after_another(own, b, a) < _one_after_another(own, a, b) - _FAR:
+    changed, neighbours, in_doubt, least = drawn.copy(), 0, 0, max(least, _EVEN)
+    place = {int(action): place for place, action in enumerate(chain.actions[task])}
+    moves = chain.transitions[task]
+    for a, b, ratio in order_ratios(drawn, chain, task, likelihoods, far=max(least, _FAR)):
+        neighbours += 1
+        in_doubt += ratio < least
+        usual = moves[place[a], place[b]] >= moves[place[b], place[a]]
+        if ratio >= (least if usual else _EVEN):
             continue
-        around = slice(max(place - 1, 0), place + 3)
-        first = steps[around][0].start if place else 0
-        last = steps[around][-1].end if place + 3 <= len(plan) else len(likelihoods)
-        before, after = plan[max(place - 1, 0) : place], plan[place + 2 : place + 3]
-        usual, other = (
-            PlanChain.of(chain, (*before, *pair, *after), task).log_likelihood(
-                likelihoods[first:last]
-            )
-            for pair in ((a, b), (b, a))
-        )
-        share = 1 / (1 + np.exp(min(usual - other, 700.0))) if other > -np.inf else 0.0
-        if share < _EITHER:
-            continue
+        share = max(1 / (1 + np.exp(ratio)), 2 * _OPEN)
         for row in np.flatnonzero(generator.random(len(changed)) < share / 2):
             for left, right in pairwise(segments(changed[row], chain.background)):
                 if (left.action, right.action) == (a, b):
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
-    return changed
+    return changed, 2 * in_doubt > neighbours
+
+
+def order_ratios(
+    drawn: NDArray[np.int64],
+    chain: StepChain,
+    task: int,
+    likelihoods: Floats,
+    *,
+    far: float = np.inf,
+) -> Iterator[tuple[int, int, float]]:
+    """Yield each two neighbours a, b of the commonest sequence, and log L / L' of their order.
+
+    L and L' are the likelihoods of this order and of the other one: the rows from the step before
+    them to the step after them are asked alone, without how usual an order is.
+
+    Args:
+        drawn: Labels [count, n].
+        chain: Chain of steps that they were drawn by.
+        task: Id of the task in it.
+        likelihoods: Likelihoods of the rows [n, K + 1].
+        far: Difference of log-likelihoods without durations, from which on the ratio is ∞.
+    """
+    sequences = [segments(labels, chain.background) for labels in drawn]
+    plans = Counter(tuple(segment.action for segment in steps) for steps in sequences)
+    plan = plans.most_common(1)[0][0]
+    steps = next(s for s in sequences if tuple(segment.action for segment in s) == plan)
+    logs = np.log(likelihoods)
+    for place, (a, b) in enumerate(pairwise(plan)):
+        rows = logs[steps[place].start : steps[place + 1].end]
+        if _one_after_another(rows, a, b) - _one_after_another(rows, b, a) > far:
+            yield a, b, np.inf
+            continue
+        around = slice(max(place - 1, 0), place + 3)
+        first = steps[around][0].start if place else 0
+        last = steps[around][-1].end if place + 3 <= len(plan) else len(likelihoods)
+        before, after = plan[max(place - 1, 0) : place], plan[place + 2 : place + 3]
+        own, other = (
+            PlanChain.of(chain, (*before, *pair, *after), task).log_likelihood(
+                likelihoods[first:last]
+            )
+            for pair in ((a, b), (b, a))
+        )
+        yield a, b, own - other if np.isfinite(other) else np.inf
 
 
 def _one_after_another(logs: Floats, a: int, b: int) -> float:

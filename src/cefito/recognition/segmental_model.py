@@ -66,7 +66,16 @@ from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
 
 _REMEDY = "Train the run again."
-_KEPT = "rate", "trusts", "temperatures", "shares", "weights", "seen", "held_out"  # in both
+_KEPT = (
+    "rate",
+    "trusts",
+    "temperatures",
+    "shares",
+    "weights",
+    "least_ratio",
+    "seen",
+    "held_out",
+)  # in both
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -84,6 +93,7 @@ class _Header(Record):
     chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
+    least_ratio: float = Field(0, ge=0, le=1e4)
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
     held_out: HeldOutScores | None = None
 
@@ -111,6 +121,7 @@ class SegmentalModel(BaseRecogniser):
     doubt: tuple[float, float, float]
     rate: float  # rows a second
     taxonomy: Taxonomy
+    least_ratio: float = 0.0  # log L / L' below which the order of two neighbours is in doubt
     # by task, in videos held out; None if none was
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
@@ -173,7 +184,7 @@ class SegmentalModel(BaseRecogniser):
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
         if doubt and plan is None:
-            return self._doubted(self.both_logs(rows, past=False), chain)
+            return self._doubted(self.both_logs(rows, past=False), chain, asked=known is None)
         logs = self.log_seen(rows, past=False)
         seen = self.likelihoods(logs, past=False)
         if plan is None:
@@ -195,12 +206,15 @@ class SegmentalModel(BaseRecogniser):
         share, trust, _ = self.doubt
         return likelihoods(mixed(both, share), trust, self.config.unexpected)
 
-    def _doubted(self, both: tuple[Floats, Floats], chain: StepChain) -> Recognition:
+    def _doubted(
+        self, both: tuple[Floats, Floats], chain: StepChain, *, asked: bool = True
+    ) -> Recognition:
         """Recognise steps with doubt in the usual order, by which the task is recognised first.
 
         Args:
             both: `both_logs` of a whole video.
             chain: The chain of steps.
+            asked: Whether it may show none of the tasks, by half, if most neighbours are in doubt.
         """
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
@@ -208,7 +222,8 @@ class SegmentalModel(BaseRecogniser):
         loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
-        drawn = either_order(drawn, loose, task, seen, generator)
+        drawn, strange = either_order(drawn, loose, task, seen, generator, least=self.least_ratio)
+        tasks = tasks / 2 if strange and asked else tasks
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
 
     def _recognition(

@@ -56,6 +56,8 @@ class _Model(Protocol):
     @property
     def doubt(self) -> tuple[float, float, float]: ...
     @property
+    def least_ratio(self) -> float: ...
+    @property
     def rate(self) -> float: ...
     @property
     def width(self) -> int: ...
@@ -160,6 +162,7 @@ class StepStream:
         self._seen: Floats | None = None  # what networks say of the present row [K + 1]
         # the same of rows that are not settled; None of those lost, or of a step that was told
         self._recent: list[Floats | None] = []
+        self.strange = False  # whether the film shows none of the tasks, as `drawn_again` sees it
         self._going_on: int | None = None  # action of the present step, if it was told
         self._lag = max(1, round(recogniser.config.lag * recogniser.rate))
         self.shown: list[Rows] = []  # the last rows as they were given, all after the last lost one
@@ -470,7 +473,9 @@ class StepStream:
         generator = np.random.default_rng(0)
         drawn = chain.drawn(filtered.of_task(0), 0, count, generator)
         if either:
-            drawn = either_order(drawn, chain, 0, seen, generator)
+            least = self.recogniser.least_ratio
+            drawn, strange = either_order(drawn, chain, 0, seen, generator, least=least)
+            self.strange = strange and self._chain is self.recogniser.chain
         return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
 
     def steps_again(self, task: int) -> list[TimedStep]:

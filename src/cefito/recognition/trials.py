@@ -83,6 +83,11 @@ class AlteredVideo:
     skipped: tuple[tuple[int, bool], ...]  # actions, and whether they were cut out
     exchanged: tuple[tuple[tuple[int, int], bool], ...]  # pairs (a, b), and whether b came first
 
+    @property
+    def right(self) -> bool:
+        """Whether it has no mistake."""
+        return not any(true for _, true in (*self.skipped, *self.exchanged))
+
     def probabilities(self, drawn: Labels) -> tuple[list[float], list[float]]:
         """Return p(skipped) and p(exchanged) of each, by drawn labels [count, n]."""
         first = first_rows(drawn, [action for action, _ in self.skipped])
@@ -175,7 +180,7 @@ def score(
     unseen = [dict[tuple[int, ...], bool]() for _ in range(tasks)]
     for number, (trial, task) in enumerate(trials):
         labels, said, seen = drawn(number), False, totals[task]
-        right, log = not any(true for _, true in (*trial.skipped, *trial.exchanged)), 0.0
+        right, log = trial.right, 0.0
         for kind, asked, chances in zip(
             ("skipped", "exchanged"),
             (trial.skipped, trial.exchanged),
