@@ -12,6 +12,7 @@ import pytest
 import cefito
 from cefito.cli import main
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.inference.session import Session
 from cefito.inference.whole_videos import limits_of_films
 from cefito.recognition.trials import SeenMistakes
 from cefito.tracks.track import named
@@ -116,6 +117,28 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     again = cefito.verify(run_with_recogniser, seen, least=0.0)
     assert done(again) != []
     assert again.limits == ()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_film_that_shows_no_order_may_be_of_no_task(run_with_recogniser, film, given):
+    """No film shows its order so clearly; a task that is given is not doubted."""
+    run, doubt = run_with_recogniser, "the film may show another task, or none that is known"
+    name = run.taxonomy.tasks[film[0].task].name
+    task, share = (name, 1.0) if given else (None, 0.5)
+    never = replace(run.recogniser, least_ratio=1e4)
+    found = cefito.verify(run.changed(recogniser=never), film[1], task=task, least=0.0)
+    said = [limit for limit in found.limits if limit.startswith(doubt)]
+    assert said == [f"{doubt}; it is judged as '{name}' (50.0 %)"] * (not given)
+    assert found.task_probability == pytest.approx(share, abs=0.01)
+    assert all(finding.probability <= share for finding in found.deviations)
+    session = Session(run.changed(recogniser=never), task=task)
+    for second, row in enumerate(film[1]):
+        session.observe(row, at=float(second))
+    before = session.followed(least=0.01).task.probability
+    session.finish()
+    after = session.followed(least=0.01)
+    assert after.task.probability == pytest.approx(before * share, abs=0.01)
+    assert all(finding.probability <= share for finding in after.findings)
 
 
 def test_mistakes_that_were_never_seen_are_named_where_enough_were(run_with_recogniser):
