@@ -2,13 +2,16 @@
 
 Draws `--films` right films to learn from and twenty to check, eight of which have a mistake: four
 skip a step, four exchange two neighbours whose order is always the same. A step of each procedure
-comes at any of some places. Prepares, trains and verifies by the commands, from films alone.
+comes at any of some places. Six more films are of procedures that are not learned (those of the
+quickstart). Prepares, trains and verifies by the commands, from films alone.
 
     python benchmarks/workshop.py --out FILE [--films 10] [--draws 3]
 
 A mistake counts as `named` if a finding names the step that was skipped as missing, or one of both
 exchanged steps as out of order; as `found` if any finding names one of these steps. `silent` films
 with a mistake have neither a finding nor a word of doubt. `false` counts findings in right films.
+`own_doubted` of the twenty films, and `other_doubted` of those of other procedures, are said to
+show another task or none that is known; `other_findings` counts findings in the latter.
 `live` is the same of all that a live session ever tells of the films, row by row and once they are
 over (`before_the_end`: row by row), with `wrong`, findings of other steps in films with a mistake,
 and `delay`, seconds from the start of the step that came instead of the right one to the first
@@ -23,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,7 @@ import numpy as np
 
 import cefito
 import common
-from cefito.data.simulation.films import Scene, film
+from cefito.data.simulation.films import FILMS, Scene, film, write_films
 from cefito.files import write_json
 
 _SCENES: dict[str, Scene] = {
@@ -83,6 +87,7 @@ _SCENES: dict[str, Scene] = {
 }
 _FREE = {"stick label": "close lid", "add invoice": "lay paper"}  # comes any time after
 _CHECKED, _SKIPS, _SWAPS = 20, 4, 4
+_OTHERS = 6
 _FIRST = 100  # seed of the first draw; the settings were chosen on draws 0 to 2
 _HOW = ("named", "found")
 # the planner of the run is not asked
@@ -174,12 +179,21 @@ def measured(films: int, seed: int) -> dict[str, Any]:
         )
         command("train", data, "--steps", "1-4", "--out", run, *_QUICK)
         names = [folder / "check" / f"{one['video']}.mp4" for one in checked]
+        others = replace(FILMS, train=_OTHERS, val=0, test=0)
+        write_films(folder / "others", seed=seed, knobs=others)
+        names += sorted((folder / "others" / "videos").iterdir())
         videos = {one["video"]: one for one in json.loads(command("verify", run, *names, "--json"))}
         command("extract", folder / "check", "--run", run, "--out", folder / "rows")
         live = followed(run, folder / "rows", checked)
     counts: dict[str, Any] = {f"{kind}_{how}": 0 for kind in ("skip", "swap") for how in _HOW}
     counts |= {"false": 0, "false_films": 0, "silent": 0, "sequences": 0, "right_films_in_doubt": 0}
     films_of: list[dict[str, Any]] = []
+    own = {one["video"]: one for one in checked}
+    counts |= {"own_doubted": 0, "other_doubted": 0, "other_findings": 0}
+    for name, video in videos.items():
+        unknown = video.get("task_probability", 1.0) <= 0.5
+        counts["own_doubted" if name in own else "other_doubted"] += unknown
+        counts["other_findings"] += 0 if name in own else len(video["deviations"])
     for one in checked:
         video, kind = videos[one["video"]], one["kind"]
         said = [(finding["kind"], finding["name"]) for finding in video["deviations"]]
@@ -249,7 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = {
         "command": f"python benchmarks/workshop.py --films {given.films} --draws {given.draws}",
         "machine": common.machine(),
-        "films to check": {"skip": _SKIPS, "swap": _SWAPS, "right": _CHECKED - _SKIPS - _SWAPS},
+        "films to check": {"skip": _SKIPS, "swap": _SWAPS, "right": _CHECKED - _SKIPS - _SWAPS}
+        | {"other": _OTHERS},
         "draws": [measured(given.films, _FIRST + draw) for draw in range(given.draws)],
     }
     if given.out is not None:
