@@ -52,6 +52,20 @@ def test_findings_of_a_table(call, run, table):
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
 
 
+def test_files_of_steps_that_cannot_be_read_are_left_out_and_named(call, run, table, tmp_path):
+    right, other = table(right=RIGHT), table("OTHER.csv", task="unknown", other=RIGHT)
+    bad = tmp_path / "bad.eaf"
+    bad.write_text("<ANNOTATION_DOCUMENT>")
+    code, out, err = call("verify", run, bad, right, other, "--json")
+    assert code == 2
+    assert [video["video"] for video in json.loads(out)] == ["right"]
+    lines = (line for line in err.splitlines() if line.startswith("error: "))
+    for line, path in zip(lines, (bad, other), strict=True):
+        assert line.startswith(f"error: left out: {path}")
+    code, out, err = call("verify", run, bad, other)
+    assert (code, out) == (2, "")
+
+
 def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
     (tmp_path / "tea.txt").write_text("# tea\n1. boil\n2. pour\n")
     assert call("data", "procedure", tmp_path / "tea.txt", tmp_path / "tea")[0] == 0

@@ -80,7 +80,7 @@ def verify(
         log: File to append a line of JSON for each finding to, .jsonl.
         check: Exit with the code 3 if something was wrong, with 4 if nothing was found, but films
             leave open whether all was right: a step is not sure, or such mistakes went unseen in
-            training. A film that cannot be read is left out and named; the code is then 2.
+            training. A file that cannot be read is left out and named; the code is then 2.
     """
     from cefito.inference.verification import open_verifier, promised, verified_videos
     from cefito.report.findings_tables import new_workbook

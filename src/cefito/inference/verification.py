@@ -17,7 +17,7 @@ from pydantic import Field, PlainSerializer
 from cefito.data.vocabulary import Action, Taxonomy, find_task, name_or_id
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
-from cefito.inference.recordings import Recording, raised
+from cefito.inference.recordings import Failed, Recording, raised
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
 from cefito.markup import listed, percent, step_times
@@ -281,7 +281,9 @@ def verified_videos(
         and holds_steps(Path(source))
         and not (recipe is not None and recipe.reads(Path(source)))
     ]
+    failed = reading.get("failed", raised)
     asked: dict[str, Any] = {"choices": choices, "task": task_id, "online": online}
+    asked |= {"failed": failed}
     videos = list[VerifiedVideo]()
     if files:
         own = promise(False)
@@ -298,7 +300,6 @@ def verified_videos(
     own = promise(True)
     least = least if own is None else own.least
     given = online or not len(verifier.films.hours)
-    failed = reading.get("failed", raised)
     for whole in recordings_of(right, others, video, reading):
         try:
             track = _recognised(right, whole, task_id, video)
@@ -334,14 +335,26 @@ def _verified_steps(
     task: int | None,
     least: float,
     online: bool,
+    failed: Failed,
 ) -> Iterator[VerifiedVideo]:
     """Verify the steps that files give, with notes on how they were read."""
     if task is not None:
         choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
-    paths = [*map(Path, sources)]
-    for path, tracks in zip(paths, read_each(paths, choices), strict=True):
-        notes, videos = tracks.notes, judged(right, path, tracks.tracks)
-        for track in bound(videos, verifier.taxonomy, task=task, place=path, unknown=True):
+    for path, tracks in read_each(map(Path, sources), choices, failed):
+        notes = tracks.notes
+        try:
+            known = bound(
+                judged(right, path, tracks.tracks),
+                verifier.taxonomy,
+                task=task,
+                place=path,
+                unknown=True,
+            )
+            videos = [*known]
+        except (ConfigError, DataError) as problem:
+            failed(problem)
+            continue
+        for track in videos:
             yield verified(verifier, track, least=least, online=online, notes=notes)
             notes = ()
 

@@ -9,7 +9,7 @@ import csv
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -20,7 +20,7 @@ from typing import Any
 from cefito.data.annotations import SPLITS
 from cefito.data.robots import INFO
 from cefito.data.vocabulary import nfc
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import CefitoError, ConfigError, DataError, explained
 from cefito.files import read_bytes
 from cefito.markup import (
     TIME_FORMS,
@@ -134,12 +134,28 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier, table.unused)
 
 
-def read_each(paths: Sequence[Path], choices: Choices) -> list[Tracks]:
-    """Read files, each by itself; videos of the table that none has are noted once, at the last."""
-    each, table = [read([path], choices) for path in paths], choices.video_table
-    notes = [[n for n in one.notes if n not in _without_steps(table, one.unused)] for one in each]
-    notes[-1] += _without_steps(table, frozenset.intersection(*(one.unused for one in each)))
-    return [replace(one, notes=tuple(own)) for one, own in zip(each, notes, strict=True)]
+def read_each(
+    paths: Iterable[Path], choices: Choices, failed: Callable[[CefitoError], object]
+) -> list[tuple[Path, Tracks]]:
+    """Read files, each by itself; videos of the table that none has are noted once, at the last.
+
+    Args:
+        paths: The files.
+        choices: What they leave open.
+        failed: Is given the error of a file that is left out.
+    """
+    each, table = list[tuple[Path, Tracks]](), choices.video_table
+    for path in paths:
+        try:
+            each.append((path, read([path], choices)))
+        except (ConfigError, DataError) as problem:
+            failed(problem)
+    unused = frozenset.intersection(*(tracks.unused for _, tracks in each)) if each else frozenset()
+    for place, (path, tracks) in enumerate(each, 1):
+        own = [n for n in tracks.notes if n not in _without_steps(table, tracks.unused)]
+        own += _without_steps(table, unused) if place == len(each) else []
+        each[place - 1] = path, replace(tracks, notes=tuple(own))
+    return each
 
 
 def _without_steps(table: Path | None, unused: frozenset[str]) -> list[str]:
