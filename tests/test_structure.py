@@ -27,7 +27,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_725,
     "planners": 13_220,
-    "recognition": 5_120,
+    "recognition": 5_140,
     "report": 2_180,
     "runs": 1_330,
     "search": 2_930,
@@ -37,7 +37,7 @@ BUDGETS = {
     "tests": 58_730,
     "tracks": 4_230,
     "training": 1_950,
-    "verification": 2_650,
+    "verification": 2_660,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
 

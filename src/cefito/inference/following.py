@@ -35,8 +35,8 @@ from cefito.recognition.stream import StepStream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
+from cefito.verification.correction import corrected_steps
 from cefito.verification.findings import Deviation, Findings, UnsureStep
-from cefito.verification.order import corrected_steps
 
 FINDING = 0.6
 """Least probability of a mistake that is reported."""

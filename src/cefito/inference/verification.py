@@ -26,8 +26,8 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
+from cefito.verification.correction import corrected_steps
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
-from cefito.verification.order import corrected_steps
 from cefito.verification.order_files import read_orders, written_orders
 from cefito.verification.promise import Promise
 from cefito.verification.settings import VerifierConfig

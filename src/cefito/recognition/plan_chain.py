@@ -176,10 +176,10 @@ def order_ratios(
     them to the step after them are asked alone, without how usual an order is.
 
     Args:
-        drawn: Labels [count, n].
-        chain: Chain of steps that they were drawn by.
-        task: Id of the task in it.
-        likelihoods: Likelihoods of the rows [n, K + 1].
+        drawn: As the next three, of `either_order`.
+        chain: The chain.
+        task: The task.
+        likelihoods: Of the rows.
         far: Difference of log-likelihoods without durations, from which on the ratio is ∞.
     """
     sequences = [segments(labels, chain.background) for labels in drawn]

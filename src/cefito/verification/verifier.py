@@ -34,6 +34,7 @@ from cefito.recognition.held_out import best_temperature
 from cefito.runtime import weights_to_come
 from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
+from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import (
     Findings,
@@ -43,7 +44,7 @@ from cefito.verification.findings import (
 )
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import NONE, Floats, TaskOrder, likelier_done, parted
+from cefito.verification.order import Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
