@@ -5,6 +5,8 @@ a CPU; `serve` starts, answers 200 plans and a session of a film, and stops. Use
 counted, since wall time depends on what else runs; the first pair, which compiles modules, is not.
 
     python benchmarks/speed.py --before OLD/src OLD-RUN OLD-DATA --after src RUN DATA
+
+`--commands train-recogniser` trains a recogniser, too, which takes minutes.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from cefito.runs.run import open_run
 from serve import START, Server, bodies
 from upgrades import ask
 
+_SLOW = "train-recogniser"
 COMMAND = "python benchmarks/speed.py --before OLD/src OLD-RUN OLD-DATA --after src RUN DATA"
 FEW = "--device cpu --set any_length.members=1 --set any_length_training.optimiser.epochs=4"
 COMMANDS = {
     "plan": "plan RUN --video VIDEO --steps 3",
     "plan-batch": "plan-batch RUN DATA --out OUT/plans.jsonl",
     "train": f"train DATA --method any-length --steps 1-3 --no-recogniser {FEW} --out OUT/run",
+    _SLOW: f"train DATA --method any-length --steps 1-3 {FEW} --out OUT/run",
     "recognise": "recognise RUN FILM",
     "follow": "follow RUN --features FILM",
     "serve": "serve RUN",
@@ -54,20 +58,22 @@ def main() -> None:
     for side in ("--before", "--after"):
         parser.add_argument(side, nargs=3, required=True, metavar=("SRC", "RUN", "DATA"))
     parser.add_argument("--pairs", type=int, default=5)
+    fast = [name for name in COMMANDS if name != _SLOW]
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=fast)
     given = parser.parse_args()
     run = open_run(given.after[1])
     plans, dataset, load = 10 * bodies(run, 20), run.dataset(), [os.getloadavg()[0]]
     place = next(at for at, video in enumerate(dataset.videos) if video.split == "test")
     video = dataset.videos[place].video_id
-    seconds = np.zeros((len(COMMANDS), 2, given.pairs + 1))
-    for pair, command, turn in np.ndindex(given.pairs + 1, len(COMMANDS), 2):
+    seconds = np.zeros((len(given.commands), 2, given.pairs + 1))
+    for pair, command, turn in np.ndindex(given.pairs + 1, len(given.commands), 2):
         side = (turn + pair) % 2
         source, own_run, data = (given.before, given.after)[side]
         os.environ["PYTHONPATH"] = str(Path(source).resolve())
         with tempfile.TemporaryDirectory() as out:
             np.save(film := Path(out) / "film.npy", dataset.timeline.videos[place])
             words = {"RUN": own_run, "DATA": data, "FILM": str(film), "VIDEO": video}
-            call = [*COMMANDS.values()][command].replace("OUT", out).split()
+            call = COMMANDS[given.commands[command]].replace("OUT", out).split()
             began = sum(getrusage(RUSAGE_CHILDREN)[:2])  # user and system time
             if call[0] == "serve":
                 serve(Path(own_run), plans, film)
@@ -79,7 +85,7 @@ def main() -> None:
     del given.before, given.after  # folders
     report = common.about("speed", given, dataset) | common.machine() | {"command": COMMAND}
     report["load_average"] = {"least": round(min(load), 1), "most": round(max(load), 1)}
-    for name, (before, after) in zip(COMMANDS, seconds[..., 1:], strict=True):
+    for name, (before, after) in zip(given.commands, seconds[..., 1:], strict=True):
         ratios = after / before
         drawn = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
         report[name] = {
