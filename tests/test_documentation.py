@@ -168,6 +168,19 @@ def for_every_page(check):
     return test
 
 
+def test_every_command_takes_the_gpu_if_there_is_one():
+    """As docs/gpu.md says of `--device`."""
+    for chain in commands():
+        if "--device" in options(*chain):
+            _, apps, _ = build_app().parse_commands(list(chain))
+            (device,) = [
+                argument.field_info.default
+                for argument in apps[-1].assemble_argument_collection()
+                if "--device" in argument.names
+            ]
+            assert device == "auto", chain
+
+
 def test_help_lists_every_option(capsys):
     for chain in commands():
         assert main([*chain, "--help"]) == 0
@@ -368,6 +381,8 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
+    shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
+    assert len(METHODS.keys() - shared - {"nearest", "frequent"}) == 11  # in README
     assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -116,6 +116,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
     options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
+    options += ("--metrics-host", "127.0.0.2")
     with Server(place.run, str(run_of_lengths.folder), *options) as server:
         state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
         asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
@@ -123,7 +124,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
         with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
             connection.sendall(b"no request\r\n\r\n")
             server.wait_for("Invalid HTTP request")
-        metrics = re.search(r"metrics on (http://127.0.0.1:\d+/metrics)", "".join(server.lines))
+        metrics = re.search(r"metrics on (http://127.0.0.2:\d+/metrics)", "".join(server.lines))
         with urllib.request.urlopen(metrics[1]) as answer:
             assert 'cefito_requests_total{method="POST",route="/v1/sessions"' in str(answer.read())
         with pytest.raises(urllib.error.HTTPError, match="401"):
