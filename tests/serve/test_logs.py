@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, closing
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,9 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     assert {time.utcoffset().total_seconds() for time in times} == {0}
     by_path = {entry["path"]: entry for entry in entries if entry["message"] == "request"}
     entry = by_path["/v1/sessions/{id}"]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text("utf-8")
+    (example,) = re.findall(r'^{"time": .*?}$', page, re.MULTILINE | re.DOTALL)
+    assert [*entry] == [key for key in json.loads(example) if key != "station"]  # without tokens
     assert entry.pop("milliseconds") > 0
     assert entry.pop("time")
     assert entry == {
