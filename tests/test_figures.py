@@ -143,9 +143,12 @@ def test_what_grows_with_data():
             f"{scale[part]['cpu_seconds']['away']:.0%}".replace("%", " %"),
         ]
         assert [grown, seconds, memory, away] == ends
-    assert f"a million queries take {scale['plan-batch']['cpu_seconds']['of_a_million']:.0f} s" in (
-        text_of("scale")
-    )
+    batch, page = scale["plan-batch"], text_of("scale")
+    each = 1000 * batch["cpu_seconds"]["each"]
+    assert f"a million queries take {batch['cpu_seconds']['of_a_million']:.0f} s" in page
+    assert f"a worker takes {each:.2f} ms of CPU time a query" in page
+    main = min(one["cpu_seconds"] for one in batch["workers"] if one["executor"] == "processes")
+    assert f"the main process takes {main / 10:.2f} ms a query to read" in page
 
 
 def sentences() -> Iterator[tuple[str, str]]:
