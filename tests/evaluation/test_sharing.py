@@ -250,9 +250,9 @@ def test_licences_of_packages_are_those_of_the_page():
                 left.append((needed.name, frozenset(needed.extras)))
     others = set()
     for (name, _), package in found.items():
-        about = package.metadata
-        words = [kind for kind in about.get_all("Classifier") or () if kind.startswith("License")]
-        text = about.get("License-Expression") or " AND ".join(words) or about.get("License", "")
+        about = package.metadata.json
+        words = [kind for kind in about.get("classifier", ()) if kind.startswith("License")]
+        text = str(about.get("license_expression") or " AND ".join(words) or about.get("license"))
         kinds = re.split(r" AND | OR | WITH ", text.partition("\n")[0])
         if not all(re.search(PERMISSIVE, kind) for kind in kinds):
             others.add(name)
