@@ -168,6 +168,19 @@ def for_every_page(check):
     return test
 
 
+def test_every_command_takes_the_gpu_if_there_is_one():
+    """As docs/gpu.md says of `--device`."""
+    for chain in commands():
+        if "--device" in options(*chain):
+            _, apps, _ = build_app().parse_commands(list(chain))
+            (device,) = [
+                argument.field_info.default
+                for argument in apps[-1].assemble_argument_collection()
+                if "--device" in argument.names
+            ]
+            assert device == "auto", chain
+
+
 def test_help_lists_every_option(capsys):
     for chain in commands():
         assert main([*chain, "--help"]) == 0
@@ -366,9 +379,23 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     following = RecogniserConfig()
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
+    assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
+    shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
+    assert len(METHODS.keys() - shared - {"nearest", "frequent"}) == 11  # in README
     assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_precisions_of_presets():
+    """As docs/gpu.md lists them."""
+    own = {"released": {"training", "classifier_training"}, "paper": set()}
+    for preset in ("paper", "small", "released"):
+        for key, value in flattened(settings_values(preset)).items():
+            if key.endswith(".precision"):
+                part = key.removesuffix(".precision")
+                exact = preset == "small" or part in {"recogniser"} | own[preset]
+                assert value == ("float32" if exact else "auto"), (preset, key)
 
 
 def test_the_keys_of_epochs_are_all_listed():

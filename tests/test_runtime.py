@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from cefito.cli.options import RecordingOptions
 from cefito.errors import ConfigError, RunError
 from cefito.planners.kepp.planner import StepModel
 from cefito.planners.methods import METHODS
@@ -47,6 +48,7 @@ def test_the_gpu_of_a_mac_serves_what_needs_no_float64(monkeypatch):
         pick_device("mps", float64=False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert pick_device("mps", float64=False) == torch.device("mps")
+    assert RecordingOptions(device="mps").reading()["device"] == "mps"  # of films
     with pytest.raises(RunError, match=r"no numbers of 64 bits.*Use 'cpu'") as caught:
         pick_device("mps")
     assert caught.value.setting == "device"

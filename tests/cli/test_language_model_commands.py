@@ -9,6 +9,7 @@ import pytest
 import cefito
 from cefito.errors import ConfigError
 from cefito.study.results import Results
+from cefito.study.trials import ROWS as ROWS_BY_NAME
 from grey_videos import draw_greys, grey_of, jpeg, read_grey
 from tiny_runs import TINY_RUN, as_arguments
 
@@ -64,8 +65,11 @@ def test_all_rows_without_a_server_leave_language_models_out(world, tmp_path, ca
     assert "llm-ranked" in rows
 
 
-def test_rows_that_need_a_server_are_marked(ran):
-    lines = [line for line in ran("planners").out.splitlines() if line.startswith("llm-")]
+def test_ablations_and_rows_that_need_a_server_are_marked(ran):
+    said = ran("planners").out.splitlines()
+    marked = {line.split()[0] for line in said if line.split("  ")[-1].strip() == "ablation"}
+    assert marked == {name for name, row in ROWS_BY_NAME.items() if row.ablation} != set()
+    lines = [line for line in said if line.startswith("llm-")]
     assert len(lines) == 5
     assert all(line.split("  ")[-1].strip() == "needs llm.server" for line in lines)
 

@@ -87,6 +87,13 @@ def test_events_are_those_of_the_records(follow, place):
         if event["type"] == "step.withdrawn":
             done.remove(event["data"]["step"]["name"])
     assert code == 0
+    example = json.loads(re.search(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1])
+    first = next(event for event in events if event["type"] == example["type"])
+    assert [first.keys(), first["data"].keys(), first["data"]["step"].keys()] == [
+        example.keys(),
+        example["data"].keys(),
+        example["data"]["step"].keys(),
+    ]
     assert sorted(done) == sorted(step["name"] for step in records[-1]["done"])
     assert events[-1]["data"]["complete"]
     assert events[-1]["data"]["done"] == [step["name"] for step in records[-1]["done"]]

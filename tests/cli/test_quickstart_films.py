@@ -109,6 +109,8 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert "is a ZIP archive or a workbook. Unpack it, or save it as CSV." in problem
     assert json.loads(ran("quickstart", "--films", folder, "--out", out, "--json")[0]) == said
     assert snapshot(next(out.glob("*/run"))) == before
+    scored = ("report", said["run"], "--split", "train", "--queries", 0, "--json")
+    assert json.loads(ran(*scored).out)["scores"]["split"] == "train"
 
     write_eaf(folder / "5.eaf", {"Steps": spans[:2]}, media="monday 5.mp4")
     _, stderr = ran("quickstart", "--films", folder, "--out", out)

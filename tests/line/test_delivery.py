@@ -16,7 +16,7 @@ from inspect import signature
 import pytest
 from pydantic import SecretStr
 
-from cefito.cli.follow import EventOptions
+from cefito.cli.follow import UNCONFIRMED, UNDELIVERED, EventOptions
 from cefito.errors import ConfigError, RunError
 from cefito.line.delivery import (
     SECRET_VARIABLE,
@@ -347,6 +347,7 @@ def test_a_receiver_says_when_to_ask_again():
 
 def test_defaults_of_the_page():
     """Events in a spool, seconds of silence, pauses, and seconds at the end."""
+    assert (UNDELIVERED, UNCONFIRMED) == (5, 6)  # exit codes
     options, pauses = EventOptions(), signature(Delivery).parameters["pauses"].default
     assert (options.event_limit, TIMEOUT, pauses, options.event_wait) == (10_000, 30, (0.5, 60), 30)
 

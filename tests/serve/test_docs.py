@@ -62,6 +62,16 @@ def test_the_problems_of_the_page_are_those_that_there_are():
         listed = [number for number, kinds in lines if f"`{kind}`" in kinds]
         assert any(str(status) in number for number in listed) or kind == "gone"  # seen by nobody
         assert kind != "expensive" or f'"title": "{title}"' in PAGE
+    assert {kind for _, kinds in lines for kind in re.findall(r"`([\w-]+)`", kinds)} < {*_KINDS}
+
+
+def test_the_tools_of_the_page_are_those_that_there_are():
+    pytest.importorskip("mcp")
+    from cefito.serve.mcp import TOOLS
+
+    table = PAGE.partition("| tool | answer |\n")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[1:]]
+    assert re.findall(r"`(\w+)`", " ".join(cells)) == [*TOOLS]
 
 
 def test_the_limits_of_the_proxy_of_the_page_fit_those_of_the_service():

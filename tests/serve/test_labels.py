@@ -501,6 +501,19 @@ def test_rows_of_another_encoder_are_refused(films):
         CorrectedFilms(films.folder, films.start, films.videos)
 
 
+def test_labels_are_beside_the_run_by_default(place, monkeypatch):
+    run = place[0] / "RUN"
+    folders = []
+
+    def note(folder, *_):
+        folders.append(folder)
+        raise RunError("noted")
+
+    monkeypatch.setattr("cefito.runs.corrected.CorrectedFilms", note)
+    assert main(["label", str(run)]) == 2
+    assert folders == [run.with_name("RUN.labels")]
+
+
 def test_defaults_and_limits_of_the_page():
     page = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
     defaults = (label.__kwdefaults__ or {}) | (create_label_app.__kwdefaults__ or {})

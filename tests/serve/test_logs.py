@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, closing
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / f"{SECRET}.jsonl").write_text("nothing\n")
     options = ("--log-format", "json", "--session-folder", str(tmp_path), "--metrics-port", "0")
+    options += ("--metrics-host", "127.0.0.2")
     with Server(place.run, str(run_of_lengths.folder), *options) as server:
         state = sent(server.port, "POST", "/v1/sessions", {"run": "run"})[1]
         asked = {"x-request-id": "a-request", "x-forwarded-for": "10.0.0.1"}
@@ -123,7 +125,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
         with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:
             connection.sendall(b"no request\r\n\r\n")
             server.wait_for("Invalid HTTP request")
-        metrics = re.search(r"metrics on (http://127.0.0.1:\d+/metrics)", "".join(server.lines))
+        metrics = re.search(r"metrics on (http://127.0.0.2:\d+/metrics)", "".join(server.lines))
         with urllib.request.urlopen(metrics[1]) as answer:
             assert 'cefito_requests_total{method="POST",route="/v1/sessions"' in str(answer.read())
         with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -138,6 +140,9 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     assert {time.utcoffset().total_seconds() for time in times} == {0}
     by_path = {entry["path"]: entry for entry in entries if entry["message"] == "request"}
     entry = by_path["/v1/sessions/{id}"]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text("utf-8")
+    (example,) = re.findall(r'^{"time": .*?}$', page, re.MULTILINE | re.DOTALL)
+    assert [*entry] == [key for key in json.loads(example) if key != "station"]  # without tokens
     assert entry.pop("milliseconds") > 0
     assert entry.pop("time")
     assert entry == {

@@ -15,6 +15,7 @@ from contextlib import closing
 import anyio
 import pytest
 
+from cefito.cli.serve import _access
 from cefito.errors import ConfigError
 from cefito.serve.middleware import Metrics, RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, ServiceSettings, read_token
@@ -73,6 +74,15 @@ def test_host_names(serving):
         response = client.get("/health", headers={"host": host})
         assert response.status_code == 421
         assert response.json()["type"] == "urn:cefito:host"
+
+
+def test_hosts_by_the_options_of_the_command(serving, monkeypatch):
+    """This machine's alone, or any where a proxy authenticates."""
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    for given, status in ((("127.0.0.1", None, False), 421), (("0.0.0.0", None, True), 200)):
+        client = serving(**_access(*given))
+        for host, answered in (("localhost", 200), ("127.0.0.1", 200), ("plans.example", status)):
+            assert client.get("/v1/model", headers={"host": host}).status_code == answered
 
 
 @pytest.mark.parametrize("path", ["/docs/", "/v1/model/", "//evil.com/docs/"])

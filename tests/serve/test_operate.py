@@ -116,6 +116,9 @@ def test_the_unit(tmp_path):
     text = (ROOT / "deploy" / "cefito.service").read_text("utf-8")
     call = re.search(r"^ExecStart=/opt/cefito/bin/cefito serve (.*)$", text, re.MULTILINE)[1]
     assert options(call.split())[0] == "/srv/cefito/current"
+    assert "--token-file /srv/cefito/" in call
+    assert "--session-folder /var/lib/cefito " in call
+    assert re.search(r"^StateDirectory=cefito$", text, re.MULTILINE)  # /var/lib/cefito
     assert re.search(r"^ExecReload=\S*kill -HUP \$MAINPID$", text, re.MULTILINE)
     assert int(re.search(r"TimeoutStopSec=(\d+)", text)[1]) > Limits().drain_seconds
     if shutil.which("systemd-analyze") is None:

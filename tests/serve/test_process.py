@@ -278,6 +278,11 @@ def test_several_processes_need_fork(place, capsys, monkeypatch):
     assert "--processes 2: several processes need a system with fork" in said
 
 
+def test_several_processes_need_the_cpu(place, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert "and --device cpu. Use one" in refusal(capsys, place.run, "--processes", "2")
+
+
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refusal(capsys, place.run, "--port", taken.getsockname()[1])

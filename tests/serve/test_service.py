@@ -20,6 +20,7 @@ from cefito.runs.run import open_run
 def ask(client, **body):
     response = client.post("/v1/plan", json=body)
     assert response.status_code == 200, response.text
+    assert response.json()["request_id"] == response.headers["x-request-id"]
     return response.json()
 
 

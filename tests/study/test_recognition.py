@@ -178,6 +178,7 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     }
     assert "tcn (2 seeds)" in said.out
     assert not [*(tmp_path / "trainings").iterdir()]
+    assert not (tmp_path / "costs").exists()  # of planners
     before = (tmp_path / "recognition.json").read_bytes()
     assert main(given) == 0
     assert "estimate" not in capsys.readouterr().err

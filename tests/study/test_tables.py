@@ -185,6 +185,9 @@ def test_best_and_second_best(results):
         for entry in column(table, head).values()
         if head not in metric_heads().values()
     )
+    for row in results["rows"]:
+        row |= {"true_task": False, "stored_task": row["true_task"]}
+    assert ranks("SR", score_table(results, 2)) == [0, 0, 1, 2, 0]
     close = copy.deepcopy(results)
     for entry in close["trials"][2:4]:
         entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike

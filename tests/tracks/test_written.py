@@ -201,9 +201,11 @@ def test_label_studio_shows_predictions_and_checked_ones_come_first(tmp_path):
     assert read_back(path) == {"b": [("boil", 1.0, 4.5)]}
 
 
-def test_json_lines_are_records():
+def test_json_lines_are_records(tmp_path):
     lines = WRITERS["jsonl"].write([video(), video("b", steps=())]).splitlines()
     assert [Track.model_validate_json(line) for line in lines] == [video(), video("b", steps=())]
+    (back,) = read([written(tmp_path, "jsonl", [video()])], Choices()).tracks
+    assert (back.recognised, {step.probability for step in back.steps}) == (False, {1})  # given
 
 
 def test_the_picture_has_every_step_and_no_markup_of_names():

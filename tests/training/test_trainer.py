@@ -14,7 +14,7 @@ from cefito.errors import RunError
 from cefito.training import trainer as trainer_module
 from cefito.training.checkpoint import MetricsLog, read_metrics
 from cefito.training.settings import EmaConfig, StoppingConfig, TrainingConfig, TrainingResult
-from cefito.training.trainer import Term, Training
+from cefito.training.trainer import Term, Training, TrainingContext
 from learned import same_tensors, same_weights
 
 Weights = dict[str, Tensor]
@@ -255,6 +255,18 @@ def test_losses_are_computed_in_the_precision_of_the_training(precision, parts):
 
     run(InParts() if parts else Noting(), precision=precision, epochs=1)
     assert reduced == {precision == "bfloat16"}
+
+
+def test_a_training_is_not_resumed_in_another_precision(tmp_path):
+    context, small = TrainingContext(folder=tmp_path), {"epochs": 1, "batch_size": 4}
+    for precision, resumed in (("float32", False), ("float32", True), ("bfloat16", None)):
+        config = TrainingConfig(optimiser=small | {"learning_rate": 0.05}, precision=precision)
+        how: Any = {"training": config, "seed": 0, "settings": {}}
+        if resumed is None:
+            with pytest.raises(RunError, match="another precision, and cannot be resumed"):
+                context.train("loss", Regression(), **how)
+        else:
+            assert context.train("loss", Regression(), **how).resumed is resumed
 
 
 def test_a_count_of_zero_is_no_division():

@@ -244,6 +244,8 @@ def test_the_published_data_set(shared_data, tmp_path, monkeypatch):
     own = prepare_custom(real, tmp_path / "own")
     taxonomy = json.loads((made.folder / "taxonomy.json").read_text())
     assert taxonomy == json.loads((real / "taxonomy.json").read_text())
+    splits = [video.split for video in made.videos]  # in README, with the recipes
+    assert (len(splits), splits.count("train"), len(taxonomy["tasks"])) == (383, 212, 24)
     lines = (made.folder / "videos.jsonl").read_text()
     assert lines == (own.folder / "videos.jsonl").read_text()
     assert sum("errors" in line or "missing" in line for line in lines.splitlines()) == 220

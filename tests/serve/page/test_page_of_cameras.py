@@ -120,10 +120,18 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     )
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
     page.get_by_label("say the next step and findings aloud").check()
-    page.get_by_label("speed", exact=True).select_option("16")
+    speed = page.get_by_label("speed", exact=True)
+    assert speed.locator("option").evaluate_all("all => all.map(one => one.value)") == [
+        "1",
+        "4",
+        "16",
+    ]
+    speed.select_option("16")
     button(page, "Play the film").click()
     button(page, "Stop the film").wait_for()
-    button(page, "Play the film").wait_for()  # its end
+    with page.expect_request(re.compile("/events$")) as over:
+        button(page, "Play the film").wait_for()  # its end
+    assert over.value.post_data_json["over"] is True
     page.locator("#live:not([aria-busy])").wait_for()
     page.locator("#live-strip li").first.wait_for()
     state = state_of(page, address)

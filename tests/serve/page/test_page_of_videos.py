@@ -83,19 +83,25 @@ def test_a_link_holds_the_query(page):
     other.close()
 
 
-def test_options_are_fields_of_the_query(page):
+def test_options_are_fields_of_the_query_and_warnings_are_shown(page):
     def reading(route):  # as if the encoder of the run read texts
         model = route.fetch().json()
         model["runs"][1]["uploads"].append("text")
         route.fulfill(json=model)
 
+    def warning(route):
+        route.fulfill(json=route.fetch().json() | {"warnings": ["the scenes say otherwise"]})
+
     page.route("**/v1/model", reading)
+    page.route("**/v1/plan", warning)
     open_page(page, page.url)
     page.locator("#options").evaluate("one => { one.open = true; }")
     page.get_by_label("run", exact=True).select_option(index=1)
     page.locator("#plan:enabled").wait_for()
     page.get_by_label("number of plans").fill("2")
     assert len(plan_now(page)) == 2
+    assert page.locator("#warnings li").all_inner_texts() == ["the scenes say otherwise"]
+    page.unroute("**/v1/plan")
     page.locator("#graph").wait_for()  # the order of the task's steps
     page.get_by_label("task", exact=True).select_option(label="make tea")
     page.get_by_label("tell the planner the task").check()

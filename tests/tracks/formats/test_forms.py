@@ -567,6 +567,17 @@ def test_predictions_beside_annotations_are_left_out(read):
     assert "predictions of 'other' that nobody has checked" in " ".join(alone.notes)
 
 
+@pytest.mark.parametrize(("version", "expected"), [("cefito RUN v0", 4), ("third", 9)])
+def test_predictions_of_recognise_come_first_then_the_newest(read, version, expected):
+    (task,) = json.loads(label_studio((1, 100), kinds=("predictions",)))
+    (older,) = task["predictions"]
+    (newer,) = json.loads(label_studio((1, 225), kinds=("predictions",)))[0]["predictions"]
+    older |= {"model_version": version, "created_at": "2026-01-01"}
+    newer |= {"model_version": "second", "created_at": "2026-02-01"}
+    found, _ = read(json.dumps([task | {"predictions": [older, newer]}]), frame_rate=25)
+    assert found == [("boil", 0, expected)]
+
+
 @pytest.mark.parametrize("key", sorted(WRITERS))
 def test_what_is_written_is_recognised_as_no_other_format(key, tmp_path):
     """Also in a file without a telling ending."""
