@@ -191,9 +191,13 @@ def _overlay(
 
 def _show(tracks: Sequence[Track], *, given: bool) -> None:
     """Print the steps of videos as a table, after their tasks, which were given or recognised."""
+    from cefito.inference.whole_videos import other_task
+
     for track in tracks:
         sure = "given" if given else film_percent(track.task_probability)
         talk(f"{track.video}: task {track.task} ({sure})")
+        if other := other_task(track.task, track.task_probability):
+            talk(f"note: {other}")
     rows = [
         (
             track.video,

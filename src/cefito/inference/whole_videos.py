@@ -187,7 +187,7 @@ def other_task(name: str, probability: float) -> str:
     if probability > 0.5:
         return ""
     problem = "the film may show another task, or none that is known"
-    return f"{problem}; it is judged as '{name}' ({film_percent(probability)})"
+    return f"{problem}; '{name}' has {film_percent(probability)}"
 
 
 def limits_of_films(run: OpenedRun) -> list[str]:

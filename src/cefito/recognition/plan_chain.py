@@ -129,7 +129,8 @@ def either_order(
 ) -> tuple[NDArray[np.int64], bool]:
     """Return drawn labels in which neighbours change places whose order the rows do not show.
 
-    The other value is whether they are most neighbours, as in films of none of the tasks.
+    The other value is whether they are most neighbours, as in films of none of the tasks. It says
+    nothing where right videos hardly show their order.
 
     Networks that know the usual order show it in all films. So this order of two neighbours is in
     doubt where their ratio log L / L' (`order_ratios`) is below what right videos show, the other
@@ -144,12 +145,11 @@ def either_order(
         generator: Chooses the sequences.
         least: Ratio below which an order is in doubt; at least `_EVEN` is taken.
     """
-    changed, neighbours, in_doubt, least = drawn.copy(), 0, 0, max(least, _EVEN)
+    changed, least = drawn.copy(), max(least, _EVEN)
     place = {int(action): place for place, action in enumerate(chain.actions[task])}
     moves = chain.transitions[task]
-    for a, b, ratio in order_ratios(drawn, chain, task, likelihoods, far=max(least, _FAR)):
-        neighbours += 1
-        in_doubt += ratio < least
+    neighbours = [*order_ratios(drawn, chain, task, likelihoods, far=max(least, _FAR))]
+    for a, b, ratio in neighbours:
         usual = moves[place[a], place[b]] >= moves[place[b], place[a]]
         if ratio >= (least if usual else _EVEN):
             continue
@@ -159,7 +159,8 @@ def either_order(
                 if (left.action, right.action) == (a, b):
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
-    return changed, 2 * in_doubt > neighbours
+    in_doubt = sum(ratio < least for *_, ratio in neighbours)
+    return changed, least > _EVEN and 2 * in_doubt > len(neighbours)
 
 
 def order_ratios(

@@ -185,11 +185,15 @@ class SegmentalModel(BaseRecogniser):
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
         if doubt and plan is None:
             return self._doubted(self.both_logs(rows, past=False), chain, asked=known is None)
-        logs = self.log_seen(rows, past=False)
+        both = self.both_logs(rows, past=False)
+        logs = self._with_attention(rows, both)
         seen = self.likelihoods(logs, past=False)
         if plan is None:
             smoothed = chain.smoothed(seen)
-            return self._recognition(smoothed, smoothed.tasks, logs)
+            tasks = smoothed.tasks
+            if known is None and self._is_strange(smoothed, both):
+                tasks = tasks / 2
+            return self._recognition(smoothed, tasks, logs)
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
@@ -246,10 +250,24 @@ class SegmentalModel(BaseRecogniser):
 
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
         """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
-        usual, changes = self._logs(self._features(rows, past=past), past=past)
-        if not past:
-            usual = mixed((usual, self._attended(rows, usual)), self.attention_share)
-        return mixed((usual, changes), self.shares[past])
+        both = self._logs(self._features(rows, past=past), past=past)
+        return mixed(both, self.shares[True]) if past else self._with_attention(rows, both)
+
+    def _with_attention(self, rows: Rows, both: tuple[Floats, Floats]) -> Floats:
+        """Return `log_seen` of a whole video by `both_logs`."""
+        usual = mixed((both[0], self._attended(rows, both[0])), self.attention_share)
+        return mixed((usual, both[1]), self.shares[False])
+
+    def _is_strange(self, smoothed: Smoothed, both: tuple[Floats, Floats]) -> bool:
+        """Whether a film seems to show none of the tasks, by its likeliest labels."""
+        if not self.least_ratio:
+            return False
+        task, labels = int(smoothed.tasks.argmax()), smoothed.rows.argmax(axis=1)
+        loose = self.chain.given([task]).loosened(self.doubt[2])
+        labels[~np.isin(labels, self.chain.actions[task])] = self.chain.background
+        generator = np.random.default_rng(0)
+        seen, least = self._doubtful(both), self.least_ratio
+        return either_order(labels[None], loose, task, seen, generator, least=least)[1]
 
     def _attended(self, rows: Rows, usual: Floats) -> Floats:
         """Return `log_seen` by the attention network alone; the usual one without it."""
