@@ -14,13 +14,12 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import (
     RunEvaluation,
+    ScoredWindows,
     WindowPlans,
     evaluate_run,
     metrics,
     read_plans,
     save_plans,
-    task_scores,
-    video_intervals,
     window_plans,
 )
 from cefito.evaluation.score import successes
@@ -63,7 +62,7 @@ def given(world):
 def test_metrics_of_tasks_against_the_metrics_themselves(given):
     windows, plans = given
     tasks = np.roll(windows.tasks, 1)
-    found = task_scores(plans, windows, tasks=tasks)
+    found = ScoredWindows(plans, windows, tasks=tasks).per_task()
     assert [part.task for part in found] == sorted(set(windows.tasks.tolist()))
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
     for part in found:
@@ -82,7 +81,7 @@ def test_metrics_of_tasks_against_the_metrics_themselves(given):
 
 def test_intervals_against_a_slow_bootstrap(given):
     windows, plans = given
-    found = video_intervals(plans, windows)
+    found = ScoredWindows(plans, windows).intervals()
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
     videos = np.unique(windows.video)
     assert (found.videos, found.draws, found.level) == (len(videos), 2000, 0.9)
@@ -102,7 +101,7 @@ def test_intervals_against_a_slow_bootstrap(given):
     inapplicable = {"task_accuracy", "length_accuracy", "order_tolerant_success"}
     assert set(found.low) == set(found.high) == {*metrics.METRICS} - inapplicable
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
-    assert video_intervals(plans[: len(one)], one) is None
+    assert ScoredWindows(plans[: len(one)], one).intervals() is None
 
 
 def test_plans_of_other_lengths_than_the_windows(given):
@@ -117,7 +116,10 @@ def test_plans_of_other_lengths_than_the_windows(given):
     windows = replace(windows, actions=actions)
     right = rows % 4 != 0
     assert successes(plans, windows).tolist() == right.tolist()
-    scores, low = task_scores(plans, windows, orders={}), video_intervals(plans, windows).low
+    scores, low = (
+        ScoredWindows(plans, windows, orders={}).per_task(),
+        ScoredWindows(plans, windows).intervals().low,
+    )
     for name in ("success_rate", "length_accuracy", "order_tolerant_success"):
         found = sum(part.windows * np.array(part.metrics[name]) for part in scores)
         assert found == pytest.approx(100 * right.sum()), name
@@ -127,8 +129,8 @@ def test_plans_of_other_lengths_than_the_windows(given):
     assert all(np.all(np.array(part.metrics["position_accuracy"]) == 100) for part in scores)
     ones = windows.subset(np.flatnonzero(rows % 3 == 0))
     ones_plans = [plan for row, plan in enumerate(plans) if row % 3 == 0]
-    assert task_scores(ones_plans, ones)[0].metrics["position_accuracy"] == [100]
-    assert video_intervals(ones_plans, ones).low["position_accuracy"] == [100]
+    assert ScoredWindows(ones_plans, ones).per_task()[0].metrics["position_accuracy"] == [100]
+    assert ScoredWindows(ones_plans, ones).intervals().low["position_accuracy"] == [100]
 
 
 def test_padding_is_not_written(given, world):
@@ -152,8 +154,8 @@ def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
 
     monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(first, meaning="first step"))
     windows, plans = given
-    assert "first_step" in task_scores(plans, windows)[0].metrics
-    found = video_intervals(plans, windows)
+    assert "first_step" in ScoredWindows(plans, windows).per_task()[0].metrics
+    found = ScoredWindows(plans, windows).intervals()
     assert found.low["first_step"] == found.low["position_accuracy"][0]
 
 
