@@ -20,7 +20,6 @@ from cefito.evaluation import (
     metrics,
     read_plans,
     save_plans,
-    window_plans,
 )
 from cefito.evaluation.score import successes
 from cefito.inference.answer import answer
@@ -139,7 +138,7 @@ def test_padding_is_not_written(given, world):
     truth = first.actions[0].tolist()
     first = replace(first, actions=np.array([[truth[0], truth[1], -1]]))
     plans = plans_of([truth, [truth[1], -1, -1], [truth[0], truth[1], -1]])
-    (found,) = window_plans(world, first, [plans])
+    (found,) = ScoredWindows([plans], first).window_plans(world)
     assert found.true_actions == truth[:2]
     assert found.true_names == world.taxonomy.names(truth[:2])
     assert found.end == world.videos[first.video[0]].steps[first.start[0] + 1].end
@@ -163,7 +162,7 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
     windows, plans = given
     plans[0] = replace(plans[0], tasks=np.array([1]), probabilities=np.array([0.25]))
     for tasks in (None, windows.tasks):
-        made = window_plans(world, windows, plans, tasks=tasks)
+        made = ScoredWindows(plans, windows, tasks).window_plans(world)
         path = tmp_path / "plans.jsonl"
         save_plans(made, path)
         assert read_plans(path) == made
@@ -225,7 +224,7 @@ def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message):
 def test_damaged_files_of_plans(given, world, tmp_path):
     windows, plans = given
     path = tmp_path / "plans.jsonl"
-    save_plans(window_plans(world, windows, plans), path)
+    save_plans(ScoredWindows(plans, windows).window_plans(world), path)
     lines = path.read_text().splitlines()
     for line, message in (
         (lines[1][:-3], "cannot be read"),

@@ -9,7 +9,6 @@ from cefito.evaluation.records import (
     WindowPlans,
     read_plans,
     save_plans,
-    window_plans,
 )
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.score import ScoredWindows, evaluate_planner
@@ -28,5 +27,4 @@ __all__ = [
     "read_plans",
     "save_plans",
     "training_orders",
-    "window_plans",
 ]

@@ -22,7 +22,6 @@ from cefito.evaluation.records import (
     RunEvaluation,
     TasksWithoutTraining,
     save_plans,
-    window_plans,
 )
 from cefito.evaluation.score import ScoredWindows, evaluate_planner, planned_tasks
 from cefito.files import check_target, file_digest
@@ -164,8 +163,7 @@ def _run_scores(
 ) -> RunEvaluation:
     """Return the scores of a run, and save the plans of its windows if there is a file for them."""
     if plans_file is not None:
-        plans = window_plans(data, scored.windows, scored.plans, tasks=scored.tasks)
-        save_plans(plans, plans_file)
+        save_plans(scored.window_plans(data), plans_file)
     description = planner.describe()
     return RunEvaluation(
         **dict(evaluation),

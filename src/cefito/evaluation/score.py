@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import TOP_K, MetricSums, Orders, unpadded
@@ -20,6 +21,7 @@ from cefito.evaluation.records import (
     Replies,
     TaskScores,
     VideoIntervals,
+    WindowPlans,
 )
 from cefito.evaluation.statistics import (
     DRAWS,
@@ -29,6 +31,7 @@ from cefito.evaluation.statistics import (
     searched_mass,
     video_interval,
 )
+from cefito.inference.answer import planned_sequences
 from cefito.planners.base import Planner, Queries
 from cefito.planners.base_planner import check_elapsed, check_plans
 from cefito.planners.given import Given
@@ -116,6 +119,38 @@ class ScoredWindows:
         videos = len(np.unique(windows.video))
         groups = {} if windows.units is windows.video else {"groups": units}
         return VideoIntervals(level=LEVEL, videos=videos, **groups, draws=DRAWS, low=low, high=high)
+
+    def window_plans(self, dataset: PreparedDataset) -> list[WindowPlans]:
+        """Combine the plans with names and true sequences; windows were cut from the data set."""
+        windows, taxonomy, rows = self.windows, self.windows.taxonomy, []
+        for row, plan in enumerate(self.plans):
+            video, first = dataset.videos[windows.video[row]], int(windows.start[row])
+            truth, task = unpadded(windows.actions[row]), int(windows.tasks[row])
+            predicted = None if self.tasks is None else taxonomy.tasks[self.tasks[row]]
+            number = None if predicted is None else predicted.id
+            of_plans = [number] * len(plan)
+            if plan.tasks is not None:
+                of_plans = plan.tasks.tolist()
+            right = [np.array_equal(actions, truth) for actions in plan.sequences]
+            rows.append(
+                WindowPlans(
+                    video=video.video_id,
+                    from_step=first + 1,
+                    start=video.steps[first].start,
+                    end=video.steps[first + len(truth) - 1].end,
+                    true_task=task,
+                    true_task_name=taxonomy.tasks[task].name,
+                    predicted_task=number,
+                    predicted_task_name=None if predicted is None else predicted.name,
+                    true_actions=truth.tolist(),
+                    true_names=taxonomy.names(truth),
+                    plans=planned_sequences(plan, of_plans, taxonomy),
+                    rank=right.index(True) + 1 if any(right) else None,
+                    success=any(right[:1]),
+                    exact=plan.exact,
+                )
+            )
+        return rows
 
     def evaluation(
         self, planner: str, *, seconds: float, sampled_from: int | None, given: Given

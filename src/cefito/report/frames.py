@@ -44,27 +44,24 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
             if simulated
             else "There are no frames: the data set does not name the folder of its videos."
         )
-    from cefito.encoders.extraction import SUFFIXES
-
     try:
-        files = FileFolder(place, endings=SUFFIXES, kind="video file")
-    except DataError as problem:
+        return VideoFiles(films_in(place, (one.video_id for one in dataset.videos), "videos"))
+    except ConfigError:
         if folder is not None:
-            raise ConfigError(str(problem), setting="videos") from problem
+            raise
         return VideoFiles(
             note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
-    return VideoFiles(paths=files.owned({one.video_id: (one.video_id,) for one in dataset.videos}))
 
 
-def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:
-    """Find the video files of names in a folder (ConfigError without any file)."""
+def films_in(folder: Path, videos: Iterable[str], setting: str = "films") -> dict[str, Path]:
+    """Find the files of videos in a folder that a setting names (ConfigError without any)."""
     from cefito.encoders.extraction import SUFFIXES
 
     try:
         files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     except DataError as problem:
-        raise ConfigError(str(problem), setting="films") from problem
+        raise ConfigError(str(problem), setting=setting) from problem
     return files.owned({video: (video,) for video in videos})
 
 
