@@ -58,6 +58,7 @@ _SINCE = {
     "recognisers": "whole videos are scored, not windows of steps",
     "verifiers": "they learn from the table alone, without seeds",
 }
+_OF_STUDY = ("out", "preset", "selection", "sample", "costly_sample", "device", "track")
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
 
@@ -125,17 +126,11 @@ class StudyOptions:
 
         return Study(
             dataset=open_dataset(dataset),
-            out=self.out,
             seeds=tuple(range(self.seeds)),
             only_seed=self.seed,
             only_rows=None if self.only is None else tuple(_names(self.only)),
-            preset=self.preset,
             settings=settings(self.set_),
-            selection=self.selection,
-            sample=self.sample,
-            costly_sample=self.costly_sample,
-            device=self.device,
-            track=self.track,
+            **{name: getattr(self, name) for name in _OF_STUDY},
             **rest,
         )
 
@@ -549,7 +544,6 @@ def reproduce(
     changes = known_settings(options.set_)
     options.check_columns()
     from cefito.cli.prepare import Observed, prepare_benchmark
-    from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections
     from cefito.settings import is_called
     from cefito.study.reproduce import experiment_study, find_experiment

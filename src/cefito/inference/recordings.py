@@ -169,9 +169,10 @@ def open_recordings(
     films = {} if recipe is not None else _films(run, sources, camera)
     tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
     files = [
-        Path(source)
-        for source in sources
-        if dataset is None and (source in tables or source in films or _is_file(Path(source)))
+        path
+        for source, path in zip(sources, map(Path, sources), strict=True)
+        if dataset is None
+        and (source in tables or source in films or is_features(path) or path.is_file())
     ]
     ends, _ = shortest_ends(map(_address, files))
     stored = _stored(run, [one for one in sources if Path(one) not in files], dataset)
@@ -253,10 +254,6 @@ def row_rate(run: OpenedRun, feature_rate: float | None) -> float:
         problem = f"{feature_rate:g}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
         raise ConfigError(f"{problem}.", setting="feature_rate")
     return feature_rate
-
-
-def _is_file(path: Path) -> bool:
-    return is_features(path) or path.is_file()
 
 
 def _address(path: Path) -> str:
