@@ -45,23 +45,23 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
             else "There are no frames: the data set does not name the folder of its videos."
         )
     try:
-        return VideoFiles(films_in(place, (one.video_id for one in dataset.videos), "videos"))
-    except ConfigError:
+        return VideoFiles(films_in(place, (video.video_id for video in dataset.videos)))
+    except ConfigError as problem:
         if folder is not None:
-            raise
+            raise ConfigError(str(problem), setting="videos") from problem
         return VideoFiles(
             note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
 
 
-def films_in(folder: Path, videos: Iterable[str], setting: str = "films") -> dict[str, Path]:
-    """Find the files of videos in a folder that a setting names (ConfigError without any)."""
+def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:
+    """Find the video files of names in a folder (ConfigError without any file)."""
     from cefito.encoders.extraction import SUFFIXES
 
     try:
         files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     except DataError as problem:
-        raise ConfigError(str(problem), setting=setting) from problem
+        raise ConfigError(str(problem), setting="films") from problem
     return files.owned({video: (video,) for video in videos})
 
 
