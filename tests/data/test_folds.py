@@ -8,7 +8,7 @@ from cefito.data.folds import drawn_groups, fold_view, folds_of, known_videos, s
 from cefito.data.source import draw_split
 from cefito.data.windows import cut_windows, fitting_windows, split_videos
 from cefito.errors import ConfigError, DataError
-from cefito.evaluation import evaluate_planner, video_intervals
+from cefito.evaluation import ScoredWindows, evaluate_planner
 from cefito.evaluation.score import successes
 from cefito.planners.methods import find_method, load_config
 from cefito.training.trainer import TrainingContext
@@ -161,7 +161,7 @@ def test_intervals_resample_groups(world):
         context=TrainingContext(),
     )
     scores, found = evaluate_planner(fitted.planner, windows)
-    intervals = video_intervals(found, windows)
+    intervals = ScoredWindows(found, windows).intervals()
     assert (intervals.groups, intervals.videos, intervals.resampled) == (3, 12, "3 groups")
     means = [
         100 * successes(found, windows)[np.array(groups) == name].mean()
@@ -173,4 +173,4 @@ def test_intervals_resample_groups(world):
     assert min(means) <= low <= scores.success_rate <= high <= max(means)
     one = cut_windows(grouped(world, ["anna"] * 48), horizon=3, split="test")
     assert one.groups is None
-    assert video_intervals(found, one).resampled == "12 videos"
+    assert ScoredWindows(found, one).intervals().resampled == "12 videos"

@@ -14,14 +14,12 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import (
     RunEvaluation,
+    ScoredWindows,
     WindowPlans,
     evaluate_run,
     metrics,
     read_plans,
     save_plans,
-    task_scores,
-    video_intervals,
-    window_plans,
 )
 from cefito.evaluation.score import successes
 from cefito.inference.answer import answer
@@ -63,7 +61,7 @@ def given(world):
 def test_metrics_of_tasks_against_the_metrics_themselves(given):
     windows, plans = given
     tasks = np.roll(windows.tasks, 1)
-    found = task_scores(plans, windows, tasks=tasks)
+    found = ScoredWindows(plans, windows, tasks=tasks).per_task()
     assert [part.task for part in found] == sorted(set(windows.tasks.tolist()))
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
     for part in found:
@@ -82,7 +80,7 @@ def test_metrics_of_tasks_against_the_metrics_themselves(given):
 
 def test_intervals_against_a_slow_bootstrap(given):
     windows, plans = given
-    found = video_intervals(plans, windows)
+    found = ScoredWindows(plans, windows).intervals()
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
     videos = np.unique(windows.video)
     assert (found.videos, found.draws, found.level) == (len(videos), 2000, 0.9)
@@ -102,7 +100,7 @@ def test_intervals_against_a_slow_bootstrap(given):
     inapplicable = {"task_accuracy", "length_accuracy", "order_tolerant_success"}
     assert set(found.low) == set(found.high) == {*metrics.METRICS} - inapplicable
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
-    assert video_intervals(plans[: len(one)], one) is None
+    assert ScoredWindows(plans[: len(one)], one).intervals() is None
 
 
 def test_plans_of_other_lengths_than_the_windows(given):
@@ -117,7 +115,10 @@ def test_plans_of_other_lengths_than_the_windows(given):
     windows = replace(windows, actions=actions)
     right = rows % 4 != 0
     assert successes(plans, windows).tolist() == right.tolist()
-    scores, low = task_scores(plans, windows, orders={}), video_intervals(plans, windows).low
+    scores, low = (
+        ScoredWindows(plans, windows, orders={}).per_task(),
+        ScoredWindows(plans, windows).intervals().low,
+    )
     for name in ("success_rate", "length_accuracy", "order_tolerant_success"):
         found = sum(part.windows * np.array(part.metrics[name]) for part in scores)
         assert found == pytest.approx(100 * right.sum()), name
@@ -127,8 +128,8 @@ def test_plans_of_other_lengths_than_the_windows(given):
     assert all(np.all(np.array(part.metrics["position_accuracy"]) == 100) for part in scores)
     ones = windows.subset(np.flatnonzero(rows % 3 == 0))
     ones_plans = [plan for row, plan in enumerate(plans) if row % 3 == 0]
-    assert task_scores(ones_plans, ones)[0].metrics["position_accuracy"] == [100]
-    assert video_intervals(ones_plans, ones).low["position_accuracy"] == [100]
+    assert ScoredWindows(ones_plans, ones).per_task()[0].metrics["position_accuracy"] == [100]
+    assert ScoredWindows(ones_plans, ones).intervals().low["position_accuracy"] == [100]
 
 
 def test_padding_is_not_written(given, world):
@@ -137,7 +138,7 @@ def test_padding_is_not_written(given, world):
     truth = first.actions[0].tolist()
     first = replace(first, actions=np.array([[truth[0], truth[1], -1]]))
     plans = plans_of([truth, [truth[1], -1, -1], [truth[0], truth[1], -1]])
-    (found,) = window_plans(world, first, [plans])
+    (found,) = ScoredWindows([plans], first).window_plans(world)
     assert found.true_actions == truth[:2]
     assert found.true_names == world.taxonomy.names(truth[:2])
     assert found.end == world.videos[first.video[0]].steps[first.start[0] + 1].end
@@ -152,8 +153,8 @@ def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
 
     monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(first, meaning="first step"))
     windows, plans = given
-    assert "first_step" in task_scores(plans, windows)[0].metrics
-    found = video_intervals(plans, windows)
+    assert "first_step" in ScoredWindows(plans, windows).per_task()[0].metrics
+    found = ScoredWindows(plans, windows).intervals()
     assert found.low["first_step"] == found.low["position_accuracy"][0]
 
 
@@ -161,7 +162,7 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
     windows, plans = given
     plans[0] = replace(plans[0], tasks=np.array([1]), probabilities=np.array([0.25]))
     for tasks in (None, windows.tasks):
-        made = window_plans(world, windows, plans, tasks=tasks)
+        made = ScoredWindows(plans, windows, tasks).window_plans(world)
         path = tmp_path / "plans.jsonl"
         save_plans(made, path)
         assert read_plans(path) == made
@@ -223,7 +224,7 @@ def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message):
 def test_damaged_files_of_plans(given, world, tmp_path):
     windows, plans = given
     path = tmp_path / "plans.jsonl"
-    save_plans(window_plans(world, windows, plans), path)
+    save_plans(ScoredWindows(plans, windows).window_plans(world), path)
     lines = path.read_text().splitlines()
     for line, message in (
         (lines[1][:-3], "cannot be read"),

@@ -21,7 +21,7 @@ from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
-from cefito.serve.labels import _LONGEST, create_label_app
+from cefito.serve.labels import _LONGEST, Labels, create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
 from cefito.tracks.formats import label_studio
@@ -516,7 +516,7 @@ def test_labels_are_beside_the_run_by_default(place, monkeypatch):
 
 def test_defaults_and_limits_of_the_page():
     page = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
-    defaults = (label.__kwdefaults__ or {}) | (create_label_app.__kwdefaults__ or {})
+    defaults = (label.__kwdefaults__ or {}) | (Labels.__init__.__kwdefaults__ or {})
     assert f"films ({defaults['retrain_after']} by default, 0 for never)" in page
     assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in page
     assert "after one minute, then two, four, at most an hour" in page

@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 
 from cefito.cli import main
 from cefito.errors import ConfigError, install_command
-from cefito.serve import stores
+from cefito.serve import settings
 from cefito.serve.stores import BehindError, FileStore, GoneError, ValkeyStore
 from serve.live_sessions import LONG, TOKEN, Stream, begin, end, read, sent, tell
 from serve.valkey_servers import SilentServer, ValkeyServer, needs_server
@@ -147,7 +147,7 @@ def test_stores_that_are_refused(place, capsys, monkeypatch):
     address = "valkey://127.0.0.1:1/0"
     both = refusal(capsys, place.run, "--session-store", address, "--session-folder", "state")
     assert "cefito serve: sessions are kept in a folder or in a store; leave out one." in both
-    monkeypatch.setattr(stores, "find_spec", lambda _: None)
+    monkeypatch.setattr(settings, "find_spec", lambda name: name != "valkey" or None)
     without = refusal(capsys, place.run, "--session-store", address)
     assert (
         f"needs the package valkey, which is not installed. Run: {install_command('valkey')}"

@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
-from cefito.evaluation.score import evaluate_planner, planned_tasks, video_intervals
+from cefito.evaluation.score import ScoredWindows, evaluate_planner, planned_tasks
 from cefito.files import unsealed, value_sealed
 from cefito.planners.base import Queries
 from cefito.runs.run import open_run
@@ -74,7 +74,7 @@ def test_intervals_resample_videos(study, world):
         planner = open_run(trial.run_folder).planner
         _, plans = evaluate_planner(planner, windows)
         tasks = planned_tasks(planner, Queries.from_windows(windows), plans)
-        expected = video_intervals(plans, windows, tasks=tasks, orders=study.orders)
+        expected = ScoredWindows(plans, windows, tasks=tasks, orders=study.orders).intervals()
         ours = results.intervals[horizon]["nearest"]  # both seeds are alike
         assert {*ours} == {name for name, low in expected.low.items() if isinstance(low, float)}
         for name in ours:

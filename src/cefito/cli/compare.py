@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
@@ -58,6 +57,7 @@ _SINCE = {
     "recognisers": "whole videos are scored, not windows of steps",
     "verifiers": "they learn from the table alone, without seeds",
 }
+_OF_STUDY = ("out", "preset", "selection", "sample", "costly_sample", "device", "track")
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
 
@@ -125,17 +125,11 @@ class StudyOptions:
 
         return Study(
             dataset=open_dataset(dataset),
-            out=self.out,
             seeds=tuple(range(self.seeds)),
             only_seed=self.seed,
             only_rows=None if self.only is None else tuple(_names(self.only)),
-            preset=self.preset,
             settings=settings(self.set_),
-            selection=self.selection,
-            sample=self.sample,
-            costly_sample=self.costly_sample,
-            device=self.device,
-            track=self.track,
+            **{name: getattr(self, name) for name in _OF_STUDY},
             **rest,
         )
 
@@ -216,8 +210,6 @@ def compare(
     options.check_columns()
     from cefito.executors import make_executor
     from cefito.planners.methods import check_sections
-    from cefito.study.results import gather
-    from cefito.study.running import run_study
 
     make_executor(executor, workers=options.workers, address=address)  # refused before it is paid
     if planners is None:
@@ -229,15 +221,8 @@ def compare(
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = options.study(dataset, rows=rows, horizons=chosen, shortest=shortest)
-    table = "main" if published else ""
-    with log_warnings(), _showing_what_is_done(study, options, against, table):
-        how = {"workers": options.workers, "executor": executor}
-        problems = run_study(
-            study, **how, address=address, **_costs(study, options), progress=progress
-        )
-    if study.share != study.trials:
-        return _finish_share(study, problems)
-    return finish(gather(study), options, against, problems, published=table, json=json)
+    display = _Shown(options, against, "main" if published else "", json)
+    return _worked_on(study, display, executor=executor, address=address)[0]
 
 
 def _names(listed: str) -> list[str]:
@@ -245,16 +230,43 @@ def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",") if name.strip()]
 
 
-def _finish_share(study: Study, problems: Sequence[str]) -> int:
-    """Say what a job has done, and return the exit code."""
+class _Shown(NamedTuple):
+    """How results are shown."""
+
+    options: StudyOptions
+    against: str | None  # row that others are compared with
+    published: str  # which published rows stand beside them
+    json: bool
+
+
+def _worked_on(study: Study, shown: _Shown, **executor: Any) -> tuple[int, Results | None]:
+    """Do what is missing, and show the results; return the exit code, and results of a whole study.
+
+    If the work is interrupted, the tables are of what is scored.
+    """
+    from cefito.study.results import gather
+    from cefito.study.running import run_study
     from cefito.study.trials import FailedTrial
 
+    whole, workers = study.share == study.trials, shown.options.workers
+    with log_warnings():
+        try:
+            told = {**_costs(study, shown.options), **executor}
+            problems = run_study(study, workers=workers, **told, progress=progress)
+        except KeyboardInterrupt:
+            results = gather(study)
+            if whole and any(map(results.scored, results.horizons)):
+                _finish(results, shown._replace(json=False), ())
+            raise KeyboardInterrupt("interrupted; repeat the command to go on") from None
+    if whole:
+        results = gather(study)
+        return _finish(results, shown, problems), results
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     missing = sum(isinstance(trial.result, FailedTrial) for trial in study.trials)
-    whole, share = len(study.trials), len(study.share)
-    _talk_of_share((share - len(problems), share), (whole - missing, whole))
-    return 1 if problems else 0
+    count, share = len(study.trials), len(study.share)
+    _talk_of_share((share - len(problems), share), (count - missing, count))
+    return 1 if problems else 0, None
 
 
 def _talk_of_share(here: tuple[int, int], whole: tuple[int, int]) -> None:
@@ -423,46 +435,14 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
     return costs.telling(talk, lambda trial: trial.label)
 
 
-@contextmanager
-def _showing_what_is_done(
-    study: Study, options: StudyOptions, against: str | None, published: str
-) -> Iterator[None]:
-    """If the work is interrupted, write and show the tables of what is scored, and end."""
-    from cefito.study.results import gather
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        results = gather(study)
-        if study.share == study.trials and any(map(results.scored, results.horizons)):
-            finish(results, options, against, (), published=published, json=False)
-        raise KeyboardInterrupt("interrupted; repeat the command to go on") from None
-
-
-def finish(
-    results: Results,
-    options: StudyOptions,
-    against: str | None,
-    problems: Sequence[str],
-    *,
-    published: str,
-    json: bool,
-) -> int:
-    """Write and show the results and problems of a study, and return the exit code.
-
-    Args:
-        results: The study with its scores.
-        options: Folder that tables and results are written to, and columns of the tables.
-        against: Name of the row that others are compared with; None for none.
-        problems: A line for each trial without scores.
-        published: Which published rows stand beside them.
-        json: Print JSON instead of a table.
-    """
+def _finish(results: Results, how: _Shown, problems: Sequence[str]) -> int:
+    """Write and show the results and problems of a study, and return the exit code."""
     from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS
     from cefito.study.tables import result_tables
 
+    options, against, published, json = how
     tables, out = result_tables(results, against=against, published=published), options.out
     shown_heads = {head for shown in tables for head in shown.heads}
     if lacking := [head for head in options.chosen_columns or () if head not in shown_heads]:
@@ -549,12 +529,10 @@ def reproduce(
     changes = known_settings(options.set_)
     options.check_columns()
     from cefito.cli.prepare import Observed, prepare_benchmark
-    from cefito.errors import ConfigError
     from cefito.planners.methods import check_sections
     from cefito.settings import is_called
     from cefito.study.reproduce import experiment_study, find_experiment
-    from cefito.study.results import gather
-    from cefito.study.running import missing_trials, run_study
+    from cefito.study.running import missing_trials
     from cefito.study.study import check_study
 
     experiment = find_experiment(table)
@@ -579,16 +557,10 @@ def reproduce(
     name = study.dataset.name
     if experiment.dataset and not is_called(name, experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
-    against = experiment.against or None
-    with log_warnings(), _showing_what_is_done(study, options, against, experiment.published):
-        talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
-        told = _costs(study, options)
-        problems = run_study(study, workers=options.workers, **told, progress=progress)
-    if study.share != study.trials:
-        return _finish_share(study, problems)
-    results = gather(study)
-    code = finish(results, options, against, problems, published=experiment.published, json=json)
-    if experiment.draw and not problems:
+    talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
+    shown = _Shown(options, experiment.against or None, experiment.published, json)
+    code, results = _worked_on(study, shown)
+    if experiment.draw and results is not None and not code:
         with log_warnings():
             for picture in experiment.draw(study, results, study.out):
                 talk(f"drew {picture}")

@@ -280,15 +280,10 @@ class RecordingOptions:
         """Return how videos are read; an unknown device is refused (RunError)."""
         if self.device != "auto":  # which is looked for when an encoder is opened
             pick_device(self.device, float64=False)
-        return {
-            "dataset": self.dataset,
-            "rate": self.feature_rate,
-            "encoder": self.encoder,
-            "weights": self.weights,
-            "device": self.device,
-            "camera": self.camera,
-            "progress": passing_progress,
-        }
+        given: Any = {**vars(self), "rate": self.feature_rate, "progress": passing_progress}
+        del given["task"], given["feature_rate"]
+        reading: Reading = given
+        return reading
 
 
 AS_RECORDED = RecordingOptions()

@@ -78,7 +78,7 @@ def folds_of(
         seed: Seed of the order in which they are dealt.
         by_task: Whether the videos of each task are dealt evenly, if none share a group.
     """
-    groups = _apart(videos)
+    groups = units_of(videos)
     sizes = np.bincount(groups)
     drawn, count = np.random.default_rng(seed).permutation(len(sizes)), min(count, len(sizes))
     if len(sizes) == len(videos):
@@ -93,8 +93,8 @@ def folds_of(
     return folds[groups]
 
 
-def _apart(videos: Sequence[Video]) -> NDArray[np.int64]:
-    """Return the number of each video's group [V], of several, else of the video."""
+def units_of(videos: Sequence[Video]) -> NDArray[np.int64]:
+    """Return the number of each video's group [V], of several, else of the video: what is drawn."""
     groups = group_numbers(videos)
     return groups if are_grouped(groups) else np.arange(len(videos))
 
@@ -141,7 +141,7 @@ def split_folds(
     if by == "group" and not grouped:
         problem = "its videos are not of several groups. Name their groups"
         raise ConfigError(f"{data.folder}: {problem}.", setting="by")
-    most = len({*_apart(chosen).tolist()})
+    most = len({*units_of(chosen).tolist()})
     if count is None:
         count = most if by == "group" else min(FOLDS, most)
     if not 2 <= count <= most:

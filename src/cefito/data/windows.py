@@ -387,12 +387,10 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     both["predicted"] = both["scenes"] = None  # of use in scoring alone
     if first.before is not None and second.before is not None:
         both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
-        for name in ("remaining", "elapsed"):
-            both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
-    if first.wrong is not None and second.wrong is not None:
-        both["wrong"] = np.concatenate([first.wrong, second.wrong])
-    if first.groups is not None and second.groups is not None:
-        both["groups"] = np.concatenate([first.groups, second.groups])
+    for name in ("remaining", "elapsed", "wrong", "groups"):
+        pair = [getattr(first, name), getattr(second, name)]
+        if not any(array is None for array in pair):
+            both[name] = np.concatenate(pair)
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 

@@ -9,15 +9,15 @@ from cefito.evaluation.records import (
     WindowPlans,
     read_plans,
     save_plans,
-    window_plans,
 )
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.score import evaluate_planner, task_scores, video_intervals
+from cefito.evaluation.score import ScoredWindows, evaluate_planner
 
 __all__ = [
     "Evaluation",
     "MetricSums",
     "RunEvaluation",
+    "ScoredWindows",
     "TaskScores",
     "VideoIntervals",
     "WindowPlans",
@@ -26,8 +26,5 @@ __all__ = [
     "metric_value",
     "read_plans",
     "save_plans",
-    "task_scores",
     "training_orders",
-    "video_intervals",
-    "window_plans",
 ]

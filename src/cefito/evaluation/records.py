@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection, Windows, steps_text
+from cefito.data.windows import Selection, steps_text
 from cefito.errors import RunError, explained
-from cefito.evaluation.metrics import metric_heads, unpadded
+from cefito.evaluation.metrics import metric_heads
 from cefito.files import NOT_JSON, FileRecord, read_text, write_text
-from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.inference.answer import PlannedSequence
 from cefito.markup import counted
 from cefito.parts.coverage import weights_digest
 from cefito.parts.matching import OtherDataset
@@ -298,51 +295,6 @@ class WindowPlans(FileRecord):
     rank: int | None  # of the annotated sequence among the plans, from 1; None if not there
     success: bool  # whether the whole best plan is right
     exact: bool  # whether no other allowed sequence is better than the plans
-
-
-def window_plans(
-    dataset: PreparedDataset,
-    windows: Windows,
-    plans: Sequence[Plans],
-    *,
-    tasks: NDArray[np.int64] | None = None,
-) -> list[WindowPlans]:
-    """Combine the plans of windows with names and true sequences.
-
-    Args:
-        dataset: The data set that the windows were cut from.
-        windows: The windows.
-        plans: The plans of each, from `evaluate_planner`.
-        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
-    """
-    taxonomy, rows = windows.taxonomy, []
-    for row, plan in enumerate(plans):
-        video, first = dataset.videos[windows.video[row]], int(windows.start[row])
-        truth, task = unpadded(windows.actions[row]), int(windows.tasks[row])
-        predicted = None if tasks is None else int(tasks[row])
-        of_plans: list[int | None] = [predicted] * len(plan)
-        if plan.tasks is not None:
-            of_plans = plan.tasks.tolist()
-        right = [np.array_equal(actions, truth) for actions in plan.sequences]
-        rows.append(
-            WindowPlans(
-                video=video.video_id,
-                from_step=first + 1,
-                start=video.steps[first].start,
-                end=video.steps[first + len(truth) - 1].end,
-                true_task=task,
-                true_task_name=taxonomy.tasks[task].name,
-                predicted_task=predicted,
-                predicted_task_name=None if predicted is None else taxonomy.tasks[predicted].name,
-                true_actions=truth.tolist(),
-                true_names=taxonomy.names(truth),
-                plans=planned_sequences(plan, of_plans, taxonomy),
-                rank=right.index(True) + 1 if any(right) else None,
-                success=any(right[:1]),
-                exact=plan.exact,
-            )
-        )
-    return rows
 
 
 def save_plans(windows: Sequence[WindowPlans], path: Path | str) -> None:

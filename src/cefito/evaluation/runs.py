@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cefito.data.folds import By, fold_view, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
@@ -23,15 +22,8 @@ from cefito.evaluation.records import (
     RunEvaluation,
     TasksWithoutTraining,
     save_plans,
-    window_plans,
 )
-from cefito.evaluation.score import (
-    evaluate_planner,
-    evaluate_plans,
-    planned_tasks,
-    task_scores,
-    video_intervals,
-)
+from cefito.evaluation.score import ScoredWindows, evaluate_planner, planned_tasks
 from cefito.files import check_target, file_digest
 from cefito.locks import locked
 from cefito.parts.coverage import weights_digest
@@ -121,7 +113,8 @@ def evaluate_run(
     scores = _run_scores(
         evaluation,
         run.planner,
-        (data, chosen, plans, tasks, orders),
+        data,
+        ScoredWindows(plans, chosen, tasks, orders),
         plans_file,
         method=run.method,
         seed=run.info.seed,
@@ -163,17 +156,14 @@ def _checked(sample: int | None, plans_file: Path | str | None) -> Path | None:
 def _run_scores(
     evaluation: Evaluation,
     planner: Planner,
-    found: tuple[PreparedDataset, Windows, list[Plans], NDArray[np.int64] | None, Orders],
+    data: PreparedDataset,
+    scored: ScoredWindows,
     plans_file: Path | None,
     **entries: Any,
 ) -> RunEvaluation:
-    """Return the scores of a run, and save the plans of its windows if there is a file for them.
-
-    `found` are data set, windows, their plans, tasks of the plans, and orders that training keeps.
-    """
-    data, windows, plans, tasks, orders = found
+    """Return the scores of a run, and save the plans of its windows if there is a file for them."""
     if plans_file is not None:
-        save_plans(window_plans(data, windows, plans, tasks=tasks), plans_file)
+        save_plans(scored.window_plans(data), plans_file)
     description = planner.describe()
     return RunEvaluation(
         **dict(evaluation),
@@ -182,8 +172,8 @@ def _run_scores(
         actions_from=description.actions_from,
         search=description.search,
         parameters=description.parameters,
-        intervals=video_intervals(plans, windows, tasks=tasks, orders=orders),
-        per_task=task_scores(plans, windows, tasks=tasks, orders=orders),
+        intervals=scored.intervals(),
+        per_task=scored.per_task(),
         plans_sha256=None if plans_file is None else file_digest(plans_file),
     )
 
@@ -332,21 +322,15 @@ def cross_validate(
             )
         listed = [plans[row] for row in range(len(windows))]
         named = np.array([tasks[row] for row in range(len(windows))]) if tasks else None
-        orders = training_orders(dataset, videos=videos)
-        pooled = evaluate_plans(
-            listed,
-            windows,
-            planner=planner.name,
-            tasks=named,
-            seconds=seconds,
-            orders=orders,
-            sampled_from=len(every),
-            given=known,
+        pooled = ScoredWindows(listed, windows, named, training_orders(dataset, videos=videos))
+        evaluation = pooled.evaluation(
+            planner.name, seconds=seconds, sampled_from=len(every), given=known
         )
         scores = _run_scores(
-            pooled.model_copy(update={"split": f"{folds} folds"}),
+            evaluation.model_copy(update={"split": f"{folds} folds"}),
             planner,
-            (dataset, windows, listed, named, orders),
+            dataset,
+            pooled,
             plans_file,
             method=config.method,
             seed=seed,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.metrics import TOP_K, MetricSums, Orders, unpadded
@@ -19,6 +21,7 @@ from cefito.evaluation.records import (
     Replies,
     TaskScores,
     VideoIntervals,
+    WindowPlans,
 )
 from cefito.evaluation.statistics import (
     DRAWS,
@@ -28,105 +31,189 @@ from cefito.evaluation.statistics import (
     searched_mass,
     video_interval,
 )
+from cefito.inference.answer import planned_sequences
 from cefito.planners.base import Planner, Queries
 from cefito.planners.base_planner import check_elapsed, check_plans
 from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
-SumsOf: TypeAlias = Callable[[NDArray[np.int64]], MetricSums]
-"""Returns the metrics of the windows of some rows."""
 
+@dataclass(frozen=True, eq=False)
+class ScoredWindows:
+    """Windows, their plans, and the scores of these.
 
-def task_scores(
-    plans: Sequence[Plans],
-    windows: Windows,
-    *,
-    tasks: NDArray[np.int64] | None = None,
-    orders: Orders | None = None,
-) -> list[TaskScores]:
-    """Metrics of each task that has windows, by ascending ids.
-
-    Args:
+    Attributes:
         plans: The plans of each window.
         windows: Windows with their true sequences and tasks.
         tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
         orders: Orders that training keeps, from `training_orders`; without them there is no
             order-tolerant success rate.
     """
-    sums_of = _summing(plans, windows, tasks, orders)
-    return [
-        TaskScores(
-            task=task,
-            name=windows.taxonomy.tasks[task].name,
-            windows=len(rows),
-            videos=len(np.unique(windows.video[rows])),
-            metrics=sums_of(rows).percents(),
+
+    plans: Sequence[Plans]
+    windows: Windows
+    tasks: NDArray[np.int64] | None = None
+    orders: Orders | None = None
+
+    @cached_property
+    def _lengths_given(self) -> bool:
+        return all(
+            actions.shape[1] == self.windows.horizon and (actions >= 0).all()
+            for actions in (self.windows.actions, *(plan.actions for plan in self.plans))
         )
-        for task, rows in _groups(windows.tasks)
-    ]
 
-
-def video_intervals(
-    plans: Sequence[Plans],
-    windows: Windows,
-    *,
-    tasks: NDArray[np.int64] | None = None,
-    orders: Orders | None = None,
-) -> VideoIntervals | None:
-    """Confidence intervals of every metric; None for a single video, which cannot be resampled.
-
-    A percentile bootstrap over whole videos, or over several groups. Other arguments
-    are those of `task_scores`.
-
-    Args:
-        plans: Plans of each window.
-        windows: Windows with their true sequences.
-        tasks: Planned tasks [N].
-        orders: Orders that the order-tolerant success rate obeys.
-    """
-    units = len(np.unique(windows.units))
-    if units < 2:
-        return None
-    low: dict[str, float | list[float]] = {}
-    high: dict[str, float | list[float]] = {}
-    every = sums_by(windows.units, plans, windows, tasks=tasks, orders=orders)
-    for name, (sums, counts) in every.items():
-        columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
-        ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
-        lows, highs = ([end[side] for end in ends] for side in (0, 1))
-        low[name], high[name] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
-    videos = len(np.unique(windows.video))
-    groups = {} if windows.units is windows.video else {"groups": units}
-    return VideoIntervals(level=LEVEL, videos=videos, **groups, draws=DRAWS, low=low, high=high)
-
-
-def sums_by(
-    units: NDArray[np.int64],
-    plans: Sequence[Plans],
-    windows: Windows,
-    *,
-    tasks: NDArray[np.int64] | None = None,
-    orders: Orders | None = None,
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return sums and divisors of every metric over the windows of each unit, ascending [V, …].
-
-    Args:
-        units: Video of each window, or its group [N].
-        plans: Plans of each window.
-        windows: Windows with their true sequences.
-        tasks: Planned tasks [N].
-        orders: Orders that the order-tolerant success rate obeys.
-    """
-    sums_of = _summing(plans, windows, tasks, orders)
-    parts = [sums_of(rows) for _, rows in _groups(units)]
-    return {
-        name: (
-            np.array([part.sums[name] for part in parts]),
-            np.array([part.counts[name] for part in parts]),
+    def sums(self, rows: NDArray[np.int64]) -> MetricSums:
+        """Sum the metrics of the windows of some rows."""
+        sums = MetricSums(orders=self.orders, lengths_given=self._lengths_given)
+        sums.add(
+            [self.plans[row].actions for row in rows],
+            self.windows.actions[rows],
+            tasks=None if self.tasks is None else self.tasks[rows],
+            actual_tasks=self.windows.tasks[rows],
         )
-        for name in parts[0].sums
-    }
+        return sums
+
+    def sums_by(
+        self, units: NDArray[np.int64]
+    ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Return sums and divisors of every metric by unit, as the video of each window [V, …]."""
+        parts = [self.sums(rows) for _, rows in _groups(units)]
+        return {
+            name: (
+                np.array([part.sums[name] for part in parts]),
+                np.array([part.counts[name] for part in parts]),
+            )
+            for name in parts[0].sums
+        }
+
+    def per_task(self) -> list[TaskScores]:
+        """Metrics of each task that has windows, by ascending ids."""
+        return [
+            TaskScores(
+                task=task,
+                name=self.windows.taxonomy.tasks[task].name,
+                windows=len(rows),
+                videos=len(np.unique(self.windows.video[rows])),
+                metrics=self.sums(rows).percents(),
+            )
+            for task, rows in _groups(self.windows.tasks)
+        ]
+
+    def intervals(self) -> VideoIntervals | None:
+        """Confidence intervals of every metric; None for a single video, which is not resampled.
+
+        A percentile bootstrap over whole videos, or over several groups.
+        """
+        windows = self.windows
+        units = len(np.unique(windows.units))
+        if units < 2:
+            return None
+        low: dict[str, float | list[float]] = {}
+        high: dict[str, float | list[float]] = {}
+        for name, (sums, counts) in self.sums_by(windows.units).items():
+            columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
+            ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
+            lows, highs = ([end[side] for end in ends] for side in (0, 1))
+            low[name], high[name] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
+        videos = len(np.unique(windows.video))
+        groups = {} if windows.units is windows.video else {"groups": units}
+        return VideoIntervals(level=LEVEL, videos=videos, **groups, draws=DRAWS, low=low, high=high)
+
+    def window_plans(self, dataset: PreparedDataset) -> list[WindowPlans]:
+        """Combine the plans with names and true sequences; windows were cut from the data set."""
+        windows, taxonomy, rows = self.windows, self.windows.taxonomy, []
+        for row, plan in enumerate(self.plans):
+            video, first = dataset.videos[windows.video[row]], int(windows.start[row])
+            truth, task = unpadded(windows.actions[row]), int(windows.tasks[row])
+            predicted = None if self.tasks is None else taxonomy.tasks[self.tasks[row]]
+            number = None if predicted is None else predicted.id
+            of_plans = [number] * len(plan)
+            if plan.tasks is not None:
+                of_plans = plan.tasks.tolist()
+            right = [np.array_equal(actions, truth) for actions in plan.sequences]
+            rows.append(
+                WindowPlans(
+                    video=video.video_id,
+                    from_step=first + 1,
+                    start=video.steps[first].start,
+                    end=video.steps[first + len(truth) - 1].end,
+                    true_task=task,
+                    true_task_name=taxonomy.tasks[task].name,
+                    predicted_task=number,
+                    predicted_task_name=None if predicted is None else predicted.name,
+                    true_actions=truth.tolist(),
+                    true_names=taxonomy.names(truth),
+                    plans=planned_sequences(plan, of_plans, taxonomy),
+                    rank=right.index(True) + 1 if any(right) else None,
+                    success=any(right[:1]),
+                    exact=plan.exact,
+                )
+            )
+        return rows
+
+    def evaluation(
+        self, planner: str, *, seconds: float, sampled_from: int | None, given: Given
+    ) -> Evaluation:
+        """Score the plans.
+
+        Args:
+            planner: Name of the planner.
+            seconds: Wall time that the plans took.
+            sampled_from: Number of windows that these are a sample of; None if they are all.
+            given: What the planner was given.
+        """
+        plans, windows = self.plans, self.windows
+        count, shortest = len(windows), int(windows.lengths.min())
+        sums = self.sums(np.arange(count))
+        shared = None
+        if windows.taxonomy.to_shared is not None:
+            shared = MetricSums(lengths_given=sums.lengths_given)
+            to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
+            shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
+        probabilities = best_probabilities(plans)
+        return Evaluation(
+            planner=planner,
+            dataset=windows.dataset,
+            split=windows.split,
+            horizon=windows.horizon,
+            shortest=shortest if shortest < windows.horizon else None,
+            windows=count,
+            sampled_from=count if sampled_from is None else sampled_from,
+            **dict(given),
+            metrics=sums.percents(),
+            shared_metrics=None if shared is None else shared.percents(),
+            without_plan=sums.without_plan,
+            exact=all(plan.exact for plan in plans),
+            seconds_per_query=seconds / count,
+            token_forwards_per_query=sum(plan.evaluated.token_forwards for plan in plans) / count,
+            leaves_per_query=sum(plan.evaluated.leaves for plan in plans) / count,
+            calibration=(
+                None
+                if probabilities is None
+                else calibration(
+                    probabilities,
+                    successes(plans, windows),
+                    videos=windows.units,
+                    mass=searched_mass(plans),
+                )
+            ),
+            task_calibration=None if given.task else _task_calibration(plans, windows),
+            replies=Replies.of(plans),
+            **self._apart(),
+        )
+
+    def _apart(self) -> dict[str, PartScores]:
+        """Scores of the windows without and with an error, if there are some of both."""
+        wrong = self.windows.wrong
+        if wrong is None or len(np.unique(wrong)) < 2:
+            return {}
+        return {
+            name: PartScores(
+                windows=int(mask.sum()), metrics=self.sums(np.flatnonzero(mask)).percents()
+            )
+            for name, mask in (("clean", ~wrong), ("wrong", wrong))
+        }
 
 
 def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
@@ -134,31 +221,6 @@ def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
     order = np.argsort(numbers, kind="stable")
     values, firsts = np.unique(numbers[order], return_index=True)
     return list(zip(values.tolist(), np.split(order, firsts[1:]), strict=True))
-
-
-def _summing(
-    plans: Sequence[Plans],
-    windows: Windows,
-    tasks: NDArray[np.int64] | None,
-    orders: Orders | None,
-) -> SumsOf:
-    """Return a function that sums metrics over the windows of some rows."""
-    lengths_given = all(
-        actions.shape[1] == windows.horizon and (actions >= 0).all()
-        for actions in (windows.actions, *(plan.actions for plan in plans))
-    )
-
-    def sums_of(rows: NDArray[np.int64]) -> MetricSums:
-        sums = MetricSums(orders=orders, lengths_given=lengths_given)
-        sums.add(
-            [plans[row].actions for row in rows],
-            windows.actions[rows],
-            tasks=None if tasks is None else tasks[rows],
-            actual_tasks=windows.tasks[rows],
-        )
-        return sums
-
-    return sums_of
 
 
 def evaluate_planner(
@@ -175,7 +237,7 @@ def evaluate_planner(
     Args:
         planner: A fitted planner.
         windows: Windows with their true sequences.
-        orders: As in `task_scores`.
+        orders: As in `ScoredWindows`.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
         flags: What the planner is given, by fields of `Given`.
@@ -193,83 +255,11 @@ def evaluate_planner(
     plans = planner.plan(queries, TOP_K, progress=progress)
     seconds = time.perf_counter() - started
     check_plans(planner, plans, len(windows.taxonomy.actions))
-    evaluation = evaluate_plans(
-        plans,
-        windows,
-        planner=planner.name,
-        tasks=planned_tasks(planner, queries, plans),
-        seconds=seconds,
-        orders=orders,
-        sampled_from=sampled_from,
-        given=told,
+    scored = ScoredWindows(plans, windows, planned_tasks(planner, queries, plans), orders)
+    evaluation = scored.evaluation(
+        planner.name, seconds=seconds, sampled_from=sampled_from, given=told
     )
     return evaluation, plans
-
-
-def evaluate_plans(
-    plans: Sequence[Plans],
-    windows: Windows,
-    *,
-    planner: str,
-    tasks: NDArray[np.int64] | None,
-    seconds: float,
-    orders: Orders | None,
-    sampled_from: int | None,
-    given: Given,
-) -> Evaluation:
-    """Score the plans of windows, which took `seconds` of wall time.
-
-    `planner` is the planner's name; other arguments as in `task_scores` and `evaluate_planner`.
-    """
-    count, shortest = len(windows), int(windows.lengths.min())
-    sums_of = _summing(plans, windows, tasks, orders)
-    sums = sums_of(np.arange(count))
-    shared = None
-    if windows.taxonomy.to_shared is not None:
-        shared = MetricSums(lengths_given=sums.lengths_given)
-        to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
-        shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
-    probabilities = best_probabilities(plans)
-    return Evaluation(
-        planner=planner,
-        dataset=windows.dataset,
-        split=windows.split,
-        horizon=windows.horizon,
-        shortest=shortest if shortest < windows.horizon else None,
-        windows=count,
-        sampled_from=count if sampled_from is None else sampled_from,
-        **dict(given),
-        metrics=sums.percents(),
-        shared_metrics=None if shared is None else shared.percents(),
-        without_plan=sums.without_plan,
-        exact=all(plan.exact for plan in plans),
-        seconds_per_query=seconds / count,
-        token_forwards_per_query=sum(plan.evaluated.token_forwards for plan in plans) / count,
-        leaves_per_query=sum(plan.evaluated.leaves for plan in plans) / count,
-        calibration=(
-            None
-            if probabilities is None
-            else calibration(
-                probabilities,
-                successes(plans, windows),
-                videos=windows.units,
-                mass=searched_mass(plans),
-            )
-        ),
-        task_calibration=(None if given.task else _task_calibration(plans, windows)),
-        replies=Replies.of(plans),
-        **_apart(windows, sums_of),
-    )
-
-
-def _apart(windows: Windows, sums_of: SumsOf) -> dict[str, PartScores]:
-    """Scores of the windows without and with an error, if there are some of both."""
-    if windows.wrong is None or len(np.unique(windows.wrong)) < 2:
-        return {}
-    return {
-        name: PartScores(windows=int(mask.sum()), metrics=sums_of(np.flatnonzero(mask)).percents())
-        for name, mask in (("clean", ~windows.wrong), ("wrong", windows.wrong))
-    }
 
 
 def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration | None:

@@ -57,25 +57,9 @@ class Recording:
     file: str | None = None  # the video file, if it is one
     annotated: tuple[TimedStep, ...] | None = None  # None if its steps are not known
 
-    def recognised(
-        self,
-        run: OpenedRun,
-        *,
-        task: int | None = None,
-        plan: Sequence[int] | None = None,
-        least: float = 0.0,
-        evidence: bool = False,
-    ) -> Track:
-        """Recognise the steps; arguments as of `Recogniser.recognise` and `Recognition.steps`.
-
-        With `evidence`, steps are recognised with doubt in the usual order, and the track holds
-        sequences of steps that are drawn, as far as the recogniser can.
-
-        Raises:
-            DataError: Rows of another width than the run's, or with NaN or infinity.
-        """
-        recognition = self.recognition(run, task=task, plan=plan, doubt=evidence)
-        return self.track(recognition, least)
+    def recognised(self, run: OpenedRun, *, least: float = 0.0, **how: Any) -> Track:
+        """Recognise the steps, but those below a probability; `how` is as of `recognition`."""
+        return self.track(self.recognition(run, **how), least)
 
     def recognition(
         self,
@@ -85,7 +69,14 @@ class Recording:
         plan: Sequence[int] | None = None,
         doubt: bool = False,
     ) -> Recognition:
-        """Return what is recognised in the rows; arguments and errors as of `recognised`."""
+        """Return what is recognised in the rows; arguments as of `Recogniser.recognise`.
+
+        With `doubt`, the usual order is doubted, and the track of it holds sequences of steps that
+        are drawn, as far as the recogniser can.
+
+        Raises:
+            DataError: Rows of another width than the run's, or with NaN or infinity.
+        """
         try:
             return run.recognise(self.rows, rate=self.rate, task=task, plan=plan, doubt=doubt)
         except (ConfigError, DataError) as problem:
@@ -93,7 +84,7 @@ class Recording:
             raise type(problem)(f"{place}{problem}", setting=problem.setting) from problem
 
     def check_task(self, run: OpenedRun, task: int | None) -> None:
-        """Warn if a task is given and the rows show clearly another one; errors of `recognised`."""
+        """Warn if a task is given and rows show clearly another one; errors of `recognition`."""
         if task is None:
             return
         tasks = self.recognition(run).tasks
@@ -178,9 +169,10 @@ def open_recordings(
     films = {} if recipe is not None else _films(run, sources, camera)
     tables = [source for source in sources if recipe is not None and recipe.reads(Path(source))]
     files = [
-        Path(source)
-        for source in sources
-        if dataset is None and (source in tables or source in films or _is_file(Path(source)))
+        path
+        for source, path in zip(sources, map(Path, sources), strict=True)
+        if dataset is None
+        and (source in tables or source in films or is_features(path) or path.is_file())
     ]
     ends, _ = shortest_ends(map(_address, files))
     stored = _stored(run, [one for one in sources if Path(one) not in files], dataset)
@@ -262,10 +254,6 @@ def row_rate(run: OpenedRun, feature_rate: float | None) -> float:
         problem = f"{feature_rate:g}: expected {RATES[0]:g} to {RATES[1]:g} rows a second"
         raise ConfigError(f"{problem}.", setting="feature_rate")
     return feature_rate
-
-
-def _is_file(path: Path) -> bool:
-    return is_features(path) or path.is_file()
 
 
 def _address(path: Path) -> str:

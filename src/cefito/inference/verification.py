@@ -282,15 +282,13 @@ def verified_videos(
         and not (recipe is not None and recipe.reads(Path(source)))
     ]
     failed = reading.get("failed", raised)
-    asked: dict[str, Any] = {"choices": choices, "task": task_id, "online": online}
-    asked |= {"failed": failed}
     videos = list[VerifiedVideo]()
     if files:
         own = promise(False)
-        asked["least"] = least if own is None else own.least
-        videos += (
-            _with_promise(one, own) for one in _verified_steps(right, verifier, files, **asked)
-        )
+        given_files = right, verifier.taxonomy, [*map(Path, files)], choices, task_id
+        how: dict[str, Any] = {"least": least if own is None else own.least, "online": online}
+        for track, notes in _given_steps(*given_files, failed):
+            videos.append(_with_promise(verified(verifier, track, **how, notes=notes), own))
     others = [source for source in sources if not any(source is file for file in files)]
     if not others:
         return videos
@@ -316,7 +314,7 @@ def verified_videos(
 def _recognised(run: OpenedRun, whole: Recording, task: int | None, video: str) -> Track:
     """Recognise the steps of a video to verify; a ConfigError if there are none."""
     whole.check_task(run, task)
-    track = whole.recognised(run, task=task, evidence=True)
+    track = whole.recognised(run, task=task, doubt=True)
     if not track.steps:
         problem = "no step was recognised."
         if task is not None:
@@ -326,36 +324,27 @@ def _recognised(run: OpenedRun, whole: Recording, task: int | None, video: str) 
     return track
 
 
-def _verified_steps(
+def _given_steps(
     right: Right,
-    verifier: Verifier,
-    sources: Iterable[Path | str],
-    *,
+    taxonomy: Taxonomy,
+    paths: list[Path],
     choices: Choices,
     task: int | None,
-    least: float,
-    online: bool,
     failed: Failed,
-) -> Iterator[VerifiedVideo]:
-    """Verify the steps that files give, with notes on how they were read."""
+) -> Iterator[tuple[Track, Sequence[str]]]:
+    """Yield the steps that files give, and of each file's first video notes on how it was read."""
     if task is not None:
-        choices = choices.model_copy(update={"task": verifier.taxonomy.tasks[task].name})
-    for path, tracks in read_each(map(Path, sources), choices, failed):
+        choices = choices.model_copy(update={"task": taxonomy.tasks[task].name})
+    for path, tracks in read_each(paths, choices, failed):
         notes = tracks.notes
         try:
-            known = bound(
-                judged(right, path, tracks.tracks),
-                verifier.taxonomy,
-                task=task,
-                place=path,
-                unknown=True,
-            )
-            videos = [*known]
+            videos = judged(right, path, tracks.tracks)
+            known = [*bound(videos, taxonomy, task=task, place=path, unknown=True)]
         except (ConfigError, DataError) as problem:
             failed(problem)
             continue
-        for track in videos:
-            yield verified(verifier, track, least=least, online=online, notes=notes)
+        for track in known:
+            yield track, notes
             notes = ()
 
 
@@ -393,7 +382,7 @@ def verified_film(
     if run.verifier is None:
         return None
     task_id = None if task is None else find_task(run.taxonomy, task)
-    track = film.recognised(run, task=task_id, evidence=True)
+    track = film.recognised(run, task=task_id, doubt=True)
     return verified(run.own_verifier, track, least=LEAST) if track.steps else None
 
 

@@ -44,17 +44,14 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
             if simulated
             else "There are no frames: the data set does not name the folder of its videos."
         )
-    from cefito.encoders.extraction import SUFFIXES
-
     try:
-        files = FileFolder(place, endings=SUFFIXES, kind="video file")
-    except DataError as problem:
+        return VideoFiles(films_in(place, (video.video_id for video in dataset.videos)))
+    except ConfigError as problem:
         if folder is not None:
             raise ConfigError(str(problem), setting="videos") from problem
         return VideoFiles(
             note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
-    return VideoFiles(paths=files.owned({one.video_id: (one.video_id,) for one in dataset.videos}))
 
 
 def films_in(folder: Path, videos: Iterable[str]) -> dict[str, Path]:

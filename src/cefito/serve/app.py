@@ -175,13 +175,13 @@ def _add_whole_videos(app: FastAPI, videos: WholeVideos) -> None:
     async def recognise_upload(request: Request) -> TrackAnswer:
         """Recognise the steps of an uploaded video, or of its features."""
         async with _parts(request, VideoForm, RecogniseUploadRequest) as (form, body):
-            return await videos.recognise_upload(request, form, body)
+            return await videos.recognised(request, body, form)
 
     @post(f"/v1/verify{UPLOAD}")
     async def verify_upload(request: Request) -> VerifyAnswer:
         """Recognise and verify the steps of an uploaded video, or of its features."""
         async with _parts(request, VideoForm, VerifyUploadRequest) as (form, body):
-            return await videos.verify_upload(request, form, body)
+            return await videos.verified(request, body, form)
 
 
 def _add_information(app: FastAPI, service: Service) -> None:

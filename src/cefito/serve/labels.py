@@ -145,7 +145,7 @@ class Labels:
         *,
         every: int,
         studio: Studio | None,
-        again: float,
+        again: float = 60.0,
     ) -> None:
         self._service, self._films, self._every, self._again = service, films, every, again
         self._studio, self._studios = studio, dict[str, Studio]()
@@ -434,22 +434,13 @@ def _in_process(function: Retraining, number: int, stopped: threading.Event) -> 
         worker.end(patience=0)
 
 
-def create_label_app(
-    settings: ServiceSettings,
-    films: CorrectedFilms,
-    *,
-    every: int,
-    studio: Studio | None,
-    again: float = 60.0,
-) -> FastAPI:
+def create_label_app(settings: ServiceSettings, films: CorrectedFilms, **how: Any) -> FastAPI:
     """Make the application of the back end.
 
     Args:
         settings: Settings of the service; its run is that of the newest version.
         films: The corrected films.
-        every: Number of newly corrected films after which a retraining begins; 0 for never.
-        studio: The Label Studio server, if projects do not name it.
-        again: Seconds after which what failed is tried again; each time twice as many.
+        how: Other arguments of `Labels`.
 
     Raises:
         ConfigError: The run encodes no films.
@@ -459,7 +450,7 @@ def create_label_app(
         settings = settings.model_copy(update={"runs": (films.run(films.version),)})
     service = open_service(settings)
     _ = service.models.runs[0].run.own_recogniser  # refuses a run without one
-    labels = Labels(service, films, every=every, studio=studio, again=again)
+    labels = Labels(service, films, **how)
     app = scaffold(service, labels.running, summary="Steps proposed in Label Studio.")
     for path in ("/", "/health"):
         app.add_api_route(path, labels.status, methods=["GET"], tags=["monitoring"])

@@ -133,9 +133,13 @@ def read_token(path: Path | None) -> SecretStr | None:
 def check_extra(*, mcp: bool = False) -> None:
     """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
     packages = ("fastapi", "fastapi_offline", "asgi_correlation_id", "prometheus_client")
-    for package in (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp):
+    needed = (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp)
+    check_installed("mcp" if mcp else "serve", *needed)
+
+
+def check_installed(extra: str, *packages: str) -> None:
+    """Check that packages of an extra are installed (ConfigError)."""
+    for package in packages:
         if find_spec(package) is None:
-            raise ConfigError(
-                f"this needs the package {package}, which is not installed. Run: "
-                f"{install_command('mcp' if mcp else 'serve')}"
-            )
+            problem = f"this needs the package {package}, which is not installed"
+            raise ConfigError(f"{problem}. Run: {install_command(extra)}")

@@ -13,13 +13,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from cefito.errors import ConfigError, explained, install_command
+from cefito.errors import ConfigError, explained
 from cefito.files import lines_of
-from cefito.serve.settings import ServiceSettings
+from cefito.serve.settings import ServiceSettings, check_installed
 
 if TYPE_CHECKING:
     from valkey.client import Pipeline, Valkey
@@ -178,9 +177,7 @@ class ValkeyStore:
     shared = True
 
     def __init__(self, address: str, seconds: float) -> None:
-        if find_spec("valkey") is None:
-            problem = "this needs the package valkey, which is not installed"
-            raise ConfigError(f"{problem}. Run: {install_command('valkey')}")
+        check_installed("valkey", "valkey")
         from valkey import Valkey
         from valkey.exceptions import ValkeyError
 

@@ -229,52 +229,45 @@ class WholeVideos:
 
     async def recognise(self, request: Request, body: RecogniseRequest) -> TrackAnswer:
         """Recognise the steps of a whole video, with their times and probabilities."""
-        return await self._recognised(request, body)
-
-    async def recognise_upload(
-        self, request: Request, form: VideoForm, body: RecogniseUploadRequest
-    ) -> TrackAnswer:
-        """Recognise the steps of an upload."""
-        return await self._recognised(request, body, await self._uploaded(form, body))
+        return await self.recognised(request, body)
 
     async def verify(self, request: Request, body: VerifyRequest) -> VerifyAnswer:
         """Say which steps were skipped, out of order, added, repeated or done wrongly."""
-        return await self._verified(request, body)
+        return await self.verified(request, body)
 
-    async def verify_upload(
-        self, request: Request, form: VideoForm, body: VerifyUploadRequest
-    ) -> VerifyAnswer:
-        """Verify an upload."""
-        return await self._verified(request, body, await self._uploaded(form, body))
-
-    async def _recognised(
-        self, request: Request, body: RecogniseUploadRequest, rows: _Rows | None = None
+    async def recognised(
+        self, request: Request, body: RecogniseUploadRequest, form: VideoForm | None = None
     ) -> TrackAnswer:
+        """Recognise the steps of the video of a request, or of its upload."""
+
         def ask(run: Run, whole: Any) -> Track:
             known: Any = {"task": body.task, "steps_known": body.steps_known}
             return recognise(run, whole, **known, least=body.min_probability)
 
-        return await self._called(request, body, rows, ask, TrackAnswer)
+        return await self._called(request, body, form, ask, TrackAnswer)
 
-    async def _verified(
-        self, request: Request, body: VerifyUploadRequest, rows: _Rows | None = None
+    async def verified(
+        self, request: Request, body: VerifyUploadRequest, form: VideoForm | None = None
     ) -> VerifyAnswer:
+        """Verify the video of a request, or its upload."""
+
         def ask(run: Run, whole: Any) -> Track:
             asked: Any = {"task": body.task, "false_alarms": body.false_alarms}
             asked["per_steps"] = body.per_steps
             return verify(run, whole, **asked, online=body.online, least=body.min_probability)
 
-        return await self._called(request, body, rows, ask, VerifyAnswer)
+        return await self._called(request, body, form, ask, VerifyAnswer)
 
     async def _called(
         self,
         request: Request,
         body: WholeVideoRequest,
-        rows: _Rows | None,
+        form: VideoForm | None,
         ask: Callable[[Run, Any], Track],
         kind: type[_Answer],
     ) -> _Answer:
         """The answer to a request, which many rows [n, D] make an expensive one."""
+        rows = None if form is None else await self._uploaded(form, body)
         served = self._service.models.find(body.run, body.horizon)
         sent, track = getattr(body, "rows", None), getattr(body, "track", None)
         large = track is None and (sent is None or len(sent) > MANY)

@@ -97,7 +97,8 @@ def verified_split(verifier: Verifier, videos: Iterable[Video]) -> VerifiedSplit
     for video in videos:
         if not video.steps or not verifier.knows(video.task):
             continue
-        verification, length = verifier.verify(video.steps, video.task, least=0.0), _hours(video)
+        verification = verifier.verify(video.steps, video.task, least=0.0)
+        length = max(step.end for step in video.steps) / 3600
         hours, count = hours + length, count + 1
         if video.clean:
             right.append((length, len(video.steps), verification.chances))
@@ -116,10 +117,6 @@ def verified_split(verifier: Verifier, videos: Iterable[Video]) -> VerifiedSplit
         promises=tuple(kept_promises(verifier.whole, HeldOutFindings.of(right))),
         missed=tuple((alarms, share) for alarms, share in curve),
     )
-
-
-def _hours(video: Video) -> float:
-    return max(step.end for step in video.steps) / 3600
 
 
 def missed(chances: Floats, wrong: Bools, alarms: int) -> float:

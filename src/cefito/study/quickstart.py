@@ -23,8 +23,8 @@ from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError
-from cefito.evaluation.records import Evaluation, WindowPlans, window_plans
-from cefito.evaluation.score import evaluate_planner
+from cefito.evaluation.records import Evaluation, WindowPlans
+from cefito.evaluation.score import ScoredWindows, evaluate_planner
 from cefito.files import write_bytes
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
 from cefito.progress import Progress, silent
@@ -116,7 +116,7 @@ def run_quickstart(
     rows = _example_rows(test)
     chosen = [plans[row] for row in rows]
     tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
-    examples = window_plans(dataset, test.subset(rows), chosen, tasks=tasks)
+    examples = ScoredWindows(chosen, test.subset(rows), tasks).window_plans(dataset)
     return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import create_model
 
-from cefito.data.folds import By, are_grouped, group_numbers, known_videos, split_folds
+from cefito.data.folds import By, are_grouped, known_videos, split_folds, units_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
 from cefito.errors import CefitoError, ConfigError, DataError
@@ -105,8 +105,7 @@ class _Films:
     @property
     def units(self) -> NDArray[np.int64]:
         """The group of each scored video, of several, else the video: what intervals resample."""
-        groups = group_numbers([self.data.videos[video] for video in self.scored])
-        return groups if are_grouped(groups) else np.arange(len(groups))
+        return units_of([self.data.videos[video] for video in self.scored])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

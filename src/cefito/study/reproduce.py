@@ -11,8 +11,7 @@ import numpy as np
 
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
-from cefito.evaluation.records import window_plans
-from cefito.evaluation.score import evaluate_planner, successes
+from cefito.evaluation.score import ScoredWindows, evaluate_planner, successes
 from cefito.planners.methods import PlannerVariant
 from cefito.runs.run import open_run
 from cefito.runtime import pick_device
@@ -202,7 +201,7 @@ def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
             by_task = [*rows[np.sort(first)].tolist(), *np.delete(rows, first).tolist()]
             if chosen := by_task[:_SHOWN]:
                 best = [plans[index] for index in chosen]
-                shown = window_plans(study.dataset, windows.subset(chosen), best)
+                shown = ScoredWindows(best, windows.subset(chosen)).window_plans(study.dataset)
                 target = out / f"qualitative-T{horizon}-{name}.png"
                 draw_plans(shown, target, title=f"{_title(results)}, T = {horizon}: {name}")
                 written.append(target)

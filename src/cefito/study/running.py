@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.evaluation.score import evaluate_planner, planned_tasks, successes, sums_by
+from cefito.evaluation.score import ScoredWindows, evaluate_planner, planned_tasks, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.executors.base import failure
 from cefito.locks import locked
@@ -174,13 +174,8 @@ class TrialScorer:
             **row.given,
         )
         queries = Queries.from_windows(windows, **row.given)
-        totals = sums_by(
-            windows.video,
-            plans,
-            windows,
-            tasks=planned_tasks(planner, queries, plans),
-            orders=study.orders,
-        )
+        tasks = planned_tasks(planner, queries, plans)
+        totals = ScoredWindows(plans, windows, tasks, study.orders).sums_by(windows.video)
         totals = {name: pair for name, pair in totals.items() if pair[0].ndim == 1}
         _, of_videos = np.unique(windows.video, return_counts=True)
         description = planner.describe()

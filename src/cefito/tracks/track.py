@@ -171,16 +171,7 @@ class Track(Record):
 
 def named(steps: Iterable[Step], taxonomy: Taxonomy) -> tuple[TimedStep, ...]:
     """Return steps of a data set with the names of their actions."""
-    return tuple(
-        TimedStep(
-            action=step.action,
-            name=taxonomy.actions[step.action].name,
-            start=step.start,
-            end=step.end,
-            errors=step.errors,
-        )
-        for step in steps
-    )
+    return tuple(TimedStep(name=taxonomy.actions[step.action].name, **vars(step)) for step in steps)
 
 
 def bound(
