@@ -125,7 +125,7 @@ def test_a_film_that_shows_no_order_may_be_of_no_task(run_with_recogniser, film,
     run, doubt = run_with_recogniser, "the film may show another task, or none that is known"
     name = run.taxonomy.tasks[film[0].task].name
     task, share = (name, 1.0) if given else (None, 0.5)
-    never = replace(run.recogniser, least_ratio=1e4)
+    never = replace(run.recogniser, least_ratios=(0.0, 1e4))
     seen = cefito.recognise(run.changed(recogniser=never), film[1], task=task)
     found = cefito.verify(run.changed(recogniser=never), film[1], task=task, least=0.0)
     said = [limit for limit in found.limits if limit.startswith(doubt)]

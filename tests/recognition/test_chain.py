@@ -486,7 +486,8 @@ def test_an_order_that_rows_show_less_than_right_videos_do_is_in_doubt(
     assert pair == [1, 2]
     assert (ratio < max(least, 0.4)) == changes
     assert clear > 20
-    result, strange = either_order(drawn, chain, 0, seen, np.random.default_rng(0), least=least)
+    generator = np.random.default_rng(0)
+    result, strange = either_order(drawn, chain, 0, seen, generator, leasts=(least, 0.0))
     other_order = [0, 0, 0, 2, 2, 2, 4, 1, 1]
     assert {tuple(row) for row in result.tolist()} == {
         tuple(row) for row in [usual.tolist(), *[other_order] * changes]
@@ -496,9 +497,11 @@ def test_an_order_that_rows_show_less_than_right_videos_do_is_in_doubt(
     assert not strange  # of two neighbours
 
 
-def test_a_film_is_strange_if_rows_show_the_order_of_few_neighbours(chain):
+def test_a_film_is_strange_if_rows_hardly_show_the_order_of_most_neighbours(chain):
     usual = np.array([0, 0, 0, 1, 1, 4, 2, 2, 2])
     seen = np.full((9, 5), 0.9)
     seen[np.arange(9), usual] = 1.0
-    _, strange = either_order(usual[None], chain, 0, seen, np.random.default_rng(0), least=10.0)
+    _, strange = either_order(
+        usual[None], chain, 0, seen, np.random.default_rng(0), leasts=(0.0, 10.0)
+    )
     assert strange

@@ -21,6 +21,7 @@ _TEMPERATURES = np.geomspace(0.5, 16, 31)
 _LEAST = 1e-30  # probability of a label by the chain beside networks
 _AS_GOOD = 0.05  # difference of log-probabilities
 _LEAST_RATIO = 0.7  # of the 5th percentile of ratios in right copies
+_MOST_RATIO = 1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,11 +202,12 @@ def chosen_doubt(
     seed: int,
     *,
     trust: float,
-) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...], float]:
+) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...], tuple[float, float]]:
     """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
 
-    The last value is the ratio below which the order of two neighbours is in doubt: `_LEAST_RATIO`
-    of the 5th percentile of those in right copies (`order_ratios`), and at least 0.
+    The last values are ratios below which the order of two neighbours is in doubt, and a film by
+    the median of its neighbours: `_LEAST_RATIO` of the 5th percentile of those in right copies
+    (`order_ratios`), and at least 0.
 
     s is chosen first, by the λ of recognised rows and the middle share in any order, then these
     shares and that λ or one beside it.
@@ -242,19 +244,28 @@ def chosen_doubt(
     best = max(value for _, value, _ in scored)
     near = [(choice, seen) for choice, value, seen in scored if value >= best - _AS_GOOD]
     choice, seen = max(near, key=lambda one: (one[0][2], one[0][1]))
-    ratios = [
-        ratio
+    films = [
+        [
+            ratio
+            for *_, ratio in order_ratios(
+                drawn(number, choice),
+                held.chain.given([held.task]).loosened(choice[2]),
+                held.task,
+                held.likelihoods(choice[0], choice[1], past=False),
+            )
+        ]
         for number, (altered, held) in enumerate(trials)
         if altered.right
-        for _, _, ratio in order_ratios(
-            drawn(number, choice),
-            held.chain.given([held.task]).loosened(choice[2]),
-            held.task,
-            held.likelihoods(choice[0], choice[1], past=False),
-        )
     ]
-    least = float(np.quantile(ratios, 0.05)) if ratios else 0.0
-    return choice, seen, max(_LEAST_RATIO * least, 0.0)
+    ratios = [ratio for film in films for ratio in film]
+    medians = [float(np.median(film)) for film in films if film]
+    return choice, seen, (_least(ratios), _least(medians))
+
+
+def _least(ratios: Sequence[float]) -> float:
+    """Return the ratio below which an order is in doubt, by those of right videos."""
+    least = np.quantile(ratios, 0.05, method="lower") if ratios else 0.0
+    return float(np.clip(_LEAST_RATIO * least, 0, _MOST_RATIO))
 
 
 def _shares(config: RecogniserConfig) -> list[float]:

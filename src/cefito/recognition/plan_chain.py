@@ -125,12 +125,12 @@ def either_order(
     likelihoods: Floats,
     generator: np.random.Generator,
     *,
-    least: float,
+    leasts: tuple[float, float],
 ) -> tuple[NDArray[np.int64], bool]:
     """Return drawn labels in which neighbours change places whose order the rows do not show.
 
-    The other value is whether they are most neighbours, as in films of none of the tasks. It says
-    nothing where right videos hardly show their order.
+    The other value is whether the median ratio of neighbours is below what the least right film
+    shows, as in films of none of the tasks.
 
     Networks that know the usual order show it in all films. So this order of two neighbours is in
     doubt where their ratio log L / L' (`order_ratios`) is below what right videos show, the other
@@ -143,12 +143,13 @@ def either_order(
         task: Id of the task in it.
         likelihoods: Likelihoods of the rows [n, K + 1].
         generator: Chooses the sequences.
-        least: Ratio below which an order is in doubt; at least `_EVEN` is taken.
+        leasts: Ratio below which an order is in doubt, where at least `_EVEN` is taken, and median
+            ratio below which a film is.
     """
-    changed, least = drawn.copy(), max(least, _EVEN)
+    changed, least = drawn.copy(), max(leasts[0], _EVEN)
     place = {int(action): place for place, action in enumerate(chain.actions[task])}
     moves = chain.transitions[task]
-    neighbours = [*order_ratios(drawn, chain, task, likelihoods, far=max(least, _FAR))]
+    neighbours = [*order_ratios(drawn, chain, task, likelihoods, far=max(*leasts, _FAR))]
     for a, b, ratio in neighbours:
         usual = moves[place[a], place[b]] >= moves[place[b], place[a]]
         if ratio >= (least if usual else _EVEN):
@@ -159,8 +160,8 @@ def either_order(
                 if (left.action, right.action) == (a, b):
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
-    in_doubt = sum(ratio < least for *_, ratio in neighbours)
-    return changed, least > _EVEN and 2 * in_doubt > len(neighbours)
+    strange = bool(neighbours) and np.median([ratio for *_, ratio in neighbours]) < leasts[1]
+    return changed, bool(strange)
 
 
 def order_ratios(

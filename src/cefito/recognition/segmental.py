@@ -130,7 +130,7 @@ class SegmentalRecogniser(SegmentalModel):
             return fitted
         whole = chosen_rows([video.attending(share) for video in held], config, past=False)
         past = chosen_rows(held, config, past=True)
-        doubt, seen, least = chosen_doubt(trials, config, seed, trust=whole.trust)
+        doubt, seen, leasts = chosen_doubt(trials, config, seed, trust=whole.trust)
         fitted = replace(
             fitted,
             trusts=(whole.trust, past.trust),
@@ -140,7 +140,7 @@ class SegmentalRecogniser(SegmentalModel):
             attention_share=share,
             chained=(whole.chained, past.chained),
             doubt=doubt,
-            least_ratio=least,
+            least_ratios=leasts,
             seen=seen,
             held_out=HeldOutScores(
                 videos=len(held),

@@ -72,13 +72,14 @@ _KEPT = (
     "temperatures",
     "shares",
     "weights",
-    "least_ratio",
+    "least_ratios",
     "seen",
     "held_out",
 )  # in both
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Share = Annotated[float, Field(ge=0, le=1)]
+_Ratio = Annotated[float, Field(ge=0, le=1e4)]
 
 
 class _Header(Record):
@@ -93,7 +94,7 @@ class _Header(Record):
     chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
-    least_ratio: float = Field(0, ge=0, le=1e4)
+    least_ratios: tuple[_Ratio, _Ratio] = (0.0, 0.0)
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
     held_out: HeldOutScores | None = None
 
@@ -121,7 +122,8 @@ class SegmentalModel(BaseRecogniser):
     doubt: tuple[float, float, float]
     rate: float  # rows a second
     taxonomy: Taxonomy
-    least_ratio: float = 0.0  # log L / L' below which the order of two neighbours is in doubt
+    # log L / L' of orders below which that of two neighbours, and a film by its median, is in doubt
+    least_ratios: tuple[float, float] = (0.0, 0.0)
     # by task, in videos held out; None if none was
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
@@ -226,7 +228,7 @@ class SegmentalModel(BaseRecogniser):
         loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
-        drawn, strange = either_order(drawn, loose, task, seen, generator, least=self.least_ratio)
+        drawn, strange = either_order(drawn, loose, task, seen, generator, leasts=self.least_ratios)
         tasks = tasks / 2 if strange and asked else tasks
         return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
 
@@ -260,14 +262,14 @@ class SegmentalModel(BaseRecogniser):
 
     def _is_strange(self, smoothed: Smoothed, both: tuple[Floats, Floats]) -> bool:
         """Whether a film seems to show none of the tasks, by its likeliest labels."""
-        if not self.least_ratio:
+        if not self.least_ratios[1]:
             return False
         task, labels = int(smoothed.tasks.argmax()), smoothed.rows.argmax(axis=1)
         loose = self.chain.given([task]).loosened(self.doubt[2])
         labels[~np.isin(labels, self.chain.actions[task])] = self.chain.background
         generator = np.random.default_rng(0)
-        seen, least = self._doubtful(both), self.least_ratio
-        return either_order(labels[None], loose, task, seen, generator, least=least)[1]
+        seen, leasts = self._doubtful(both), self.least_ratios
+        return either_order(labels[None], loose, task, seen, generator, leasts=leasts)[1]
 
     def _attended(self, rows: Rows, usual: Floats) -> Floats:
         """Return `log_seen` by the attention network alone; the usual one without it."""

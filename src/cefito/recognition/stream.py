@@ -56,7 +56,7 @@ class _Model(Protocol):
     @property
     def doubt(self) -> tuple[float, float, float]: ...
     @property
-    def least_ratio(self) -> float: ...
+    def least_ratios(self) -> tuple[float, float]: ...
     @property
     def rate(self) -> float: ...
     @property
@@ -473,8 +473,8 @@ class StepStream:
         generator = np.random.default_rng(0)
         drawn = chain.drawn(filtered.of_task(0), 0, count, generator)
         if either:
-            least = self.recogniser.least_ratio
-            drawn, strange = either_order(drawn, chain, 0, seen, generator, least=least)
+            leasts = self.recogniser.least_ratios
+            drawn, strange = either_order(drawn, chain, 0, seen, generator, leasts=leasts)
             self.strange = strange and self._chain is self.recogniser.chain
         return [tuple(self._timed(segments(row, chain.background), 0)) for row in drawn]
 
