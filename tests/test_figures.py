@@ -244,6 +244,14 @@ def sentences_on_mistakes() -> Iterator[tuple[str, str]]:
         f"{whole['skip_named'] + whole['swap_named']} are named as what they are, "
         f"{whole['skip_named']} of {skips} skips and {whole['swap_named']} of {swaps} exchanges",
     )
+    doubted = {whose: sum(draw[f"{whose}_doubted"] for draw in draws) for whose in ("other", "own")}
+    assert doubted["own"] == 0
+    yield (
+        "README",
+        f"Of {films['other'] * len(draws)} films of procedures that were not learned, "
+        f"{doubted['other']} are said to show another task or none, and of the "
+        f"{skips + swaps + right} others none",
+    )
     yield (
         "README",
         f"By following the films {live['skip_found'] + live['swap_found']} are found, with "
