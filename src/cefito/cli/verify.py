@@ -198,7 +198,7 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
     """Print the steps of a video, what is open and what is left to do."""
     from cefito.inference.whole_videos import other_task
 
-    other = other_task(video.task, video.task_probability)
+    other = other_task(video.task, video.task_probability) if video.limits else ""
     how = "recognised" if video.recognised else "given"
     talk(f"{video.video}: {video.task}, {counted(len(video.steps), 'step')} {how}")
     if other:

@@ -279,8 +279,12 @@ def _form_of(path: Path, columns: Mapping[str, str]) -> tuple[Document, Format]:
 def find_steps(folder: Path, *, but: str = "", columns: Mapping[str, str] = {}) -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 
-    A table with other names of columns counts if there is nothing else, or if it has all of
-    `columns`, the names chosen by the expected ones; files named `but` never do.
+    A table with other names of columns counts if there is nothing else, or they are chosen.
+
+    Args:
+        folder: The folder.
+        but: Name of files that never count.
+        columns: A table's own names of columns, by the expected ones.
 
     Raises:
         DataError: No such file, or files of several forms.
@@ -593,7 +597,7 @@ class _VideoTable:
             problem = f"names no task of video '{video}'. Add it, or one task for all"
             return DataError(f"{self._path}: {problem}.", setting="task")
         remedy = "Give one for all videos, or a table with the columns video and task."
-        return document.wrong(f"holds no task. {remedy}", setting="task, video_table")
+        return document.wrong(f"holds no task. {remedy}", setting="task")
 
     @property
     def unused(self) -> frozenset[str]:
