@@ -177,6 +177,21 @@ def test_labels_of_two_forms_are_joined_as_the_refusal_says(quick, ran, refused,
     assert (said["labelled"], said["new"]) == (2, 1)
 
 
+def test_a_table_of_other_names_beside_elan_is_not_passed_over(quick, call, refused, tmp_path):
+    folder = tmp_path / "films"
+    folder.mkdir()
+    spans = draw(folder / "f0.mp4")
+    text = table_of({"f0": spans}, task="tyre").replace("step", "Schritt").replace("video", "Film")
+    (folder / "a.csv").write_text(text)
+    write_eaf(folder / "f1.eaf", {"Steps": spans}, media="f1.mp4")
+    (folder / "b.csv").write_text("machine;hours\n1;2\n")
+    given = ("quickstart", "--films", folder, "--out", tmp_path / "out")
+    columns = ("--column", "video=Film", "--column", "step=Schritt")
+    problem = refused(*given, *columns)
+    assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf)" in problem
+    assert "warning: a.csv, b.csv: left out: the columns are not named" in call(*given)[2]
+
+
 def test_films_that_all_have_labels_are_verified(quick, ran, tmp_path):
     folder, out = tmp_path / "films", tmp_path / "out"
     folder.mkdir()

@@ -12,6 +12,7 @@ from cefito.cli import main
 from cefito.cli.recognise import PROPOSALS, TASKS
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
+from cefito.recognition import segmental_model
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
@@ -208,6 +209,24 @@ def test_a_film_of_another_task_than_the_one_given_is_named(command, films, call
         err = call(command, films / "RUN", *source, "--task", task)[2]
         said = f"warning: {film}: shows the task 'tea' (over 98 %), not 'toast', which was given"
         assert (said in err.splitlines()) == (task == "toast")
+
+
+def test_groups_of_films_are_those_of_a_table_of_videos(films, call, tmp_path):
+    table, page = tmp_path / "VIDEOS.csv", tmp_path / "page.html"
+    table.write_text("video,group\nv10.npy,early\nv11,late\n")
+    rows = [films / "FEATURES" / f"{name}.npy" for name in TEST]
+    options = ("--video-table", table, "--out", page, "--json")
+    found = json.loads(call("verify", films / "RUN", *rows, *options)[1])
+    assert [video.get("group", "") for video in found] == ["early", "late", "", ""]
+    assert "by early" in page.read_text("utf-8")
+
+
+def test_a_film_of_no_known_task_is_named_wherever_its_steps_go(films, call, tmp_path, monkeypatch):
+    monkeypatch.setattr(segmental_model, "either_order", lambda drawn, *_, **__: (drawn, True))
+    said = "note: v10: the film may show another task, or none that is known; 'tea' has 50.0 %"
+    for more in ((), ("--out", tmp_path / "STEPS.csv"), ("--json",)):
+        err = call("recognise", films / "RUN", films / "FEATURES" / "v10.npy", *more)[2]
+        assert said in err.splitlines()
 
 
 @pytest.mark.parametrize("command", ["recognise", "verify"])

@@ -62,6 +62,15 @@ def test_the_end_is_told(run_with_recogniser, video):
     assert ended[-1] > 0.9
 
 
+def test_nothing_has_ended_before_a_step_was_seen(run_with_recogniser, monkeypatch):
+    session = Session(run_with_recogniser)
+    session.observe(None, at=0.0)
+    monkeypatch.setattr(StepStream, "ended", 0.9)
+    monkeypatch.setattr(StepStream, "steps", lambda *_: [])
+    session.observe(None, at=1.0)
+    assert (session.followed().ended, session.belief().finished) == (0.0, 0.0)
+
+
 def test_once_all_usual_steps_were_begun_only_others_come_next(run_with_recogniser, video):
     session = Session(run_with_recogniser)
     for place, row in enumerate(video[1]):

@@ -129,7 +129,10 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
             ("a", {"unseen": [left]}),
             ("b", {"unsure": [unsure]}),
             ("c", {"limits": limits}),
-            ("d", {"limits": limits, "task_probability": 0.5}),
+            (
+                "d",
+                {"limits": limits, "task_probability": 0.5, "unsure": [unsure], "repair": ["pour"]},
+            ),
         )
     ]
     page, book = folder / "open.html", folder / "open.xlsx"
@@ -140,21 +143,31 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     assert table(tree, "Which leave open") == [
         ["b", "make tea", "add leaves: perhaps missing"],
         ["c", "make tea", "mistakes in it may have gone unseen"],
-        ["d", "make tea", "it may show another task, or none that is known"],
+        [
+            "d",
+            "make tea",
+            "it may show another task, or none that is knownadd leaves: perhaps missing",
+        ],
     ]
     assert texts(tree).count("but that does not show that all was right") == 3
     seldom = "warm the pot (10.0 % missing; in 1 of 9)"
     assert f"Not seen, but not found to be missing {seldom}" in " ".join(texts(tree).split())
     assert "100 %" not in texts(tree)  # of the task
+    assert "What is left to do, if it is make tea" in texts(tree)
     show_verified(films, 0.5)
-    assert capsys.readouterr().err.count("note: A film without a finding can still contain") == 1
+    said = capsys.readouterr().err
+    assert said.count("note: A film without a finding can still contain") == 1
+    doubt = "note: the film may show another task, or none that is known; 'make tea' has 50.0 %"
+    assert said.index("d: make tea") < said.index(doubt)
+    assert "to do, if it is 'make tea': pour" in said
     assert "can still contain a mistake" in texts(tree)  # of films, not of steps that are given
     verified(folder, "--out", folder / "given.html")
     assert "can still contain a mistake" not in (folder / "given.html").read_text("utf-8")
     rows = [*openpyxl.load_workbook(book)["videos"].iter_rows(values_only=True)]
     assert [row[-2] for row in rows] == ["not seen", seldom, None, None, None]
+    missing = "add leaves, missing (40.0 %)"
     assert [row[-1] for row in rows] == [
-        *("left open", None, "add leaves, missing (40.0 %)", *limits, *limits)
+        *("left open", None, missing, *limits, f"{missing}; {limits[0]}")
     ]
 
 

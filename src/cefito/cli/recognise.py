@@ -123,6 +123,7 @@ def recognise(
         check_any(problems, tracks)
         if overlay is not None:
             _overlay(opened, films, tracks, overlay, None if step_names else reading)
+    _say_doubt(tracks)
     if out is not None and chosen is not None:
         _write(tracks, out, chosen, frame_rate)
     if plot is not None:
@@ -136,6 +137,15 @@ def recognise(
         _show(tracks, given=reading.task is not None)
         _warn(run, opened, step_names)
     return left_out(problems)
+
+
+def _say_doubt(tracks: Sequence[Track]) -> None:
+    """Name the videos that may show another task, wherever their steps are written."""
+    from cefito.inference.whole_videos import other_task
+
+    for track in tracks:
+        if other := other_task(track.task, track.task_probability):
+            talk(f"note: {track.video}: {other}")
 
 
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
@@ -191,13 +201,9 @@ def _overlay(
 
 def _show(tracks: Sequence[Track], *, given: bool) -> None:
     """Print the steps of videos as a table, after their tasks, which were given or recognised."""
-    from cefito.inference.whole_videos import other_task
-
     for track in tracks:
         sure = "given" if given else film_percent(track.task_probability)
         talk(f"{track.video}: task {track.task} ({sure})")
-        if other := other_task(track.task, track.task_probability):
-            talk(f"note: {other}")
     rows = [
         (
             track.video,

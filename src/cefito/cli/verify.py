@@ -158,6 +158,7 @@ def _log(verified: Sequence[VerifiedVideo], path: Path) -> None:
 def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     """Print what was wrong in videos; what is less probable than `least` was left out."""
     from cefito.inference.verification import CAUTION
+    from cefito.inference.whole_videos import other_task
 
     for video in verified:
         _show_video(video, least)
@@ -165,7 +166,11 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
     for video in verified:
         for said in (
             *(() if video.promise is None else (video.promise.words,)),
-            *(f"note: {limit}" for limit in video.limits),
+            *(
+                f"note: {limit}"
+                for limit in video.limits
+                if limit != other_task(video.task, video.task_probability)
+            ),
         ):
             videos[said].append(video.video)
     for said, names in videos.items():
@@ -191,8 +196,13 @@ def show_verified(verified: Sequence[VerifiedVideo], least: float) -> None:
 
 def _show_video(video: VerifiedVideo, least: float) -> None:
     """Print the steps of a video, what is open and what is left to do."""
+    from cefito.inference.whole_videos import other_task
+
+    other = other_task(video.task, video.task_probability) if video.limits else ""
     how = "recognised" if video.recognised else "given"
     talk(f"{video.video}: {video.task}, {counted(len(video.steps), 'step')} {how}")
+    if other:
+        talk(f"note: {other}")
     if video.recognised and video.steps:
         steps = (f"{s.name} ({film_percent(s.certainty)})" for s in video.steps)
         talk(f"seen, and how sure that is: {', '.join(steps)}")
@@ -206,7 +216,8 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
     if video.passed_over:
         talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
     if video.repair:
-        talk(f"to do: {', '.join(video.repair)}")
+        condition = f", if it is '{video.task}'" * bool(other)
+        talk(f"to do{condition}: {', '.join(video.repair)}")
 
 
 def graph(

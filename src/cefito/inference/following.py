@@ -182,12 +182,17 @@ class FilmSession:
         return self.outlook.log_tasks.exp()
 
     @property
+    def ended(self) -> float:
+        """Probability that the last step of the procedure is over; 0 before a step was seen."""
+        return self.stream.ended if self._recognised else 0.0
+
+    @property
     def finished(self) -> float:
         """Probability that the last step of the procedure is over; 1 if no step is left."""
         if not self._seen or self.going >= 0:
             return 0.0
         left = self._begin.goal is not None or self.next_actions.any()
-        return self.stream.ended if left else 1.0
+        return self.ended if left else 1.0
 
     def taking(self, at: float | None) -> Self:
         """Return this session; an observation without a time is refused (ConfigError)."""
@@ -313,7 +318,7 @@ class FilmSession:
             done=done,
             findings=self._verified[1],
             unsure=self._verified[2],
-            ended=stream.ended,
+            ended=self.ended,
             next=[*ahead],
             task=Likely(
                 id=task, name=taxonomy.tasks[task].name, probability=known * float(tasks[task])

@@ -24,7 +24,7 @@ from cefito.markup import listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import holds_steps, read_each
+from cefito.tracks.reading import groups, holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.correction import corrected_steps
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
@@ -297,7 +297,7 @@ def verified_videos(
         raise ConfigError(f"{problem}. Give a run.")
     own = promise(True)
     least = least if own is None else own.least
-    given = online or not len(verifier.films.hours)
+    given, group = online or not len(verifier.films.hours), groups(choices.video_table)
     for whole in recordings_of(right, others, video, reading):
         try:
             track = _recognised(right, whole, task_id, video)
@@ -306,7 +306,8 @@ def verified_videos(
             continue
         judged_video = verified(verifier, track, least=least, online=online)
         limits = limits_of_film(right, verifier, track.task_id, track.task_probability)
-        judged_video = judged_video.model_copy(update={"limits": limits})
+        beside = {"limits": limits, "group": group(whole.file or whole.name)}
+        judged_video = judged_video.model_copy(update=beside)
         videos.append(_with_promise(judged_video, own, given=given))
     return videos
 

@@ -193,8 +193,8 @@ class SegmentalModel(BaseRecogniser):
         if plan is None:
             smoothed = chain.smoothed(seen)
             tasks = smoothed.tasks
-            if known is None and self._is_strange(smoothed, both):
-                tasks = tasks / 2
+            if known is None:
+                tasks = tasks / (1 + self._drawn(both, int(tasks.argmax()))[-1])
             return self._recognition(smoothed, tasks, logs)
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
@@ -224,13 +224,19 @@ class SegmentalModel(BaseRecogniser):
         """
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
-        task = int(tasks.argmax())
-        loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
+        smoothed, drawn, strange = self._drawn(both, int(tasks.argmax()))
+        tasks = tasks / 2 if strange and asked else tasks
+        return self._recognition(smoothed, tasks, drawn=drawn)
+
+    def _drawn(
+        self, both: tuple[Floats, Floats], task: int
+    ) -> tuple[Smoothed, NDArray[np.int64], bool]:
+        """Return the steps of a task with doubt in the usual order, drawn, too; and `strange`."""
+        loose, seen = self.chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
         drawn, strange = either_order(drawn, loose, task, seen, generator, leasts=self.least_ratios)
-        tasks = tasks / 2 if strange and asked else tasks
-        return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
+        return loose.smoothed(seen, filtered), drawn, strange
 
     def _recognition(
         self, smoothed: Smoothed, tasks: Floats, logs: Floats | None = None, **more: Any
@@ -259,17 +265,6 @@ class SegmentalModel(BaseRecogniser):
         """Return `log_seen` of a whole video by `both_logs`."""
         usual = mixed((both[0], self._attended(rows, both[0])), self.attention_share)
         return mixed((usual, both[1]), self.shares[False])
-
-    def _is_strange(self, smoothed: Smoothed, both: tuple[Floats, Floats]) -> bool:
-        """Whether a film seems to show none of the tasks, by its likeliest labels."""
-        if not self.least_ratios[1]:
-            return False
-        task, labels = int(smoothed.tasks.argmax()), smoothed.rows.argmax(axis=1)
-        loose = self.chain.given([task]).loosened(self.doubt[2])
-        labels[~np.isin(labels, self.chain.actions[task])] = self.chain.background
-        generator = np.random.default_rng(0)
-        seen, leasts = self._doubtful(both), self.least_ratios
-        return either_order(labels[None], loose, task, seen, generator, leasts=leasts)[1]
 
     def _attended(self, rows: Rows, usual: Floats) -> Floats:
         """Return `log_seen` by the attention network alone; the usual one without it."""

@@ -129,6 +129,8 @@ def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Durat
     seconds: dict[tuple[int, str, str], dict[str, list[float]]] = {}
     actions: dict[tuple[int, str, str], int | None] = {}
     for video in videos:
+        if video.task_probability <= 0.5:  # it may show another task
+            continue
         for step in video.steps:
             key = video.task_id or 0, video.task, step.name
             seconds.setdefault(key, defaultdict(list))[video.group].append(step.end - step.start)

@@ -100,7 +100,9 @@ def run_films(
 
     _check_owner(out, folder)
     files = FileFolder(folder, endings=SUFFIXES, kind="video file")
-    paths = [labels] if labels is not None and labels.is_file() else find_steps(labels or folder)
+    paths = [labels] if labels is not None else []
+    if labels is None or not labels.is_file():
+        paths = find_steps(labels or folder, columns=choices.columns)
     source, choices, notes = _labelled(paths, choices, files, ask, out)
     films = files.owned(source.names)
     if len(films) == 1:
@@ -148,7 +150,7 @@ def run_films(
         reuse=True,
     )
     if new:
-        verified = _new_films(run, new, notes)
+        verified = _new_films(run, new, choices, notes)
     else:
         notes.append("every film has labels, so these are verified; add films without labels")
         asked: dict[str, Any] = {"task": None, "least": LEAST, "choices": choices}
@@ -210,14 +212,17 @@ def _account(preparation: Mapping[str, Any], named: Collection[str]) -> list[str
     ]
 
 
-def _new_films(run: Run, rows: Mapping[Path, Path], notes: list[str]) -> list[VerifiedVideo]:
+def _new_films(
+    run: Run, rows: Mapping[Path, Path], choices: Choices, notes: list[str]
+) -> list[VerifiedVideo]:
     """Recognise and verify films by their files of features; note those without a step."""
     verified = list[VerifiedVideo]()
+    asked: dict[str, Any] = {"task": None, "least": LEAST, "choices": choices}
     recordings = open_recordings(run, map(str, rows.values()))
     for film, recording in zip(rows, recordings, strict=True):
         source = replace(recording, place=str(film), file=str(film))
         try:
-            verified += verified_videos(run, run.own_verifier, [source], task=None, least=LEAST)
+            verified += verified_videos(run, run.own_verifier, [source], **asked)
         except ConfigError as problem:
             notes.append(f"left out: {problem}")
     return verified

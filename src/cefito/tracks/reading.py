@@ -6,10 +6,11 @@ What the files leave open (tier, task, split, frame rate, ends of videos) comes 
 from __future__ import annotations
 
 import csv
+import logging
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -57,6 +58,7 @@ _DIGITS = 6  # of seconds
 _ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of errors
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
+logger = logging.getLogger(__name__)
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
 _ELAN = ".eaf"  # no other program writes such files
 _WORKBOOKS = ".xlsx", ".xlsm", ".ods"
@@ -261,10 +263,28 @@ def _is_workbook(path: Path) -> bool:
     return path.suffix.lower() in _WORKBOOKS and zipfile.is_zipfile(path)
 
 
-def find_steps(folder: Path, *, but: str = "") -> list[Path]:
+def _form_of(path: Path, columns: Mapping[str, str]) -> tuple[Document, Format]:
+    """Return a file and its form; a table that has all chosen columns is one of steps."""
+    document = Document(path, Choices(), lambda _: None)
+    chosen = {name.strip().casefold() for name in columns.values()}
+    if chosen and path.suffix.lower() in TABLES and chosen <= document.columns:
+        document.choices = Choices(columns=columns)
+    form = next(kind for kind in FORMATS if kind.matches(document))
+    if form.told is Told.REST and path.suffix.lower() == _ELAN:
+        problem = "is empty or damaged: it holds nothing of ELAN"
+        raise DataError(f"{path}: {problem}. Save it again, or remove it.")
+    return document, form
+
+
+def find_steps(folder: Path, *, but: str = "", columns: Mapping[str, str] = {}) -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 
-    A table with other names of columns counts if there is nothing else; files named `but` never do.
+    A table with other names of columns counts if there is nothing else, or they are chosen.
+
+    Args:
+        folder: The folder.
+        but: Name of files that never count.
+        columns: A table's own names of columns, by the expected ones.
 
     Raises:
         DataError: No such file, or files of several forms.
@@ -273,7 +293,7 @@ def find_steps(folder: Path, *, but: str = "") -> list[Path]:
         problem = "no such file or folder. Give files of labels, or their folder"
         raise DataError(f"{folder}: {problem}.", setting="labels")
     forms: dict[str, list[Path]] = defaultdict(list)
-    others, workbooks = list[Path](), list[Path]()
+    others, workbooks = dict[Path, frozenset[str]](), list[Path]()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).parts
         if any(name.startswith(".") for name in inside) or path.name == but or not path.is_file():
@@ -283,22 +303,23 @@ def find_steps(folder: Path, *, but: str = "") -> list[Path]:
             continue
         if not holds_steps(path):
             continue
-        document = Document(path, Choices(), lambda _: None)
-        form = next(kind for kind in FORMATS if kind.matches(document))
+        document, form = _form_of(path, columns)
         if form.told is not Told.REST:
             forms[form.name].append(path)
-        elif path.suffix.lower() == _ELAN:
-            problem = "is empty or damaged: it holds nothing of ELAN"
-            raise DataError(f"{path}: {problem}. Save it again, or remove it.")
         elif path.suffix.lower() in TABLES:
-            others.append(path)
+            others[path] = document.columns
     if len(forms) > 1:
         said = (f"{form} ({_shown(path.name for path in paths)})" for form, paths in forms.items())
         problem = f"{folder}: holds labels of {len(forms)} forms: {'; '.join(said)}"
         remedy = "Give the file of one form, or a folder with files of one form alone"
         join = "to use all, join them first: cefito data steps FILES --out STEPS.csv"
         raise DataError(f"{problem}. {remedy}; {join}.", setting="labels")
-    files = next(iter(forms.values()), others)
+    files = next(iter(forms.values()), [*others])
+    facts = {"video", *_Facts.__annotations__}
+    unnamed = [path.name for path, names in others.items() if not names <= facts]
+    if forms and unnamed:
+        problem = "the columns are not named as in a table of steps"
+        logger.warning("%s: left out: %s (--column names them)", _shown(unnamed), problem)
     if not files and workbooks:
         decoded(read_bytes(workbooks[0], "Save it as CSV."), workbooks[0])  # refuses it
     if not files:
@@ -462,6 +483,12 @@ def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str
         yield f"{used.name}: left out, since they {what}: {', '.join(names)}."
 
 
+def groups(table: Path | None) -> Callable[[str], str]:
+    """Return what gives the group of a film by its path, as a table of videos has it, or none."""
+    videos = _VideoTable(table)
+    return lambda film: videos.facts(film).group
+
+
 @dataclass(frozen=True)
 class _Facts:
     """What a table of videos says about one."""
@@ -519,9 +546,9 @@ class _VideoTable:
 
     def rate(self, video: str) -> float | None:
         """Frames per second of a video, if the table has them."""
-        return self._find(video).frame_rate
+        return self.facts(video).frame_rate
 
-    def _find(self, video: str) -> _Facts:
+    def facts(self, video: str) -> _Facts:
         """Find the row with the longest end in common with a video's address; one video a row."""
         if video not in self._row_of:
             parts = film_address(video).split("/")
@@ -543,7 +570,7 @@ class _VideoTable:
         choices = document.choices
         kept = []
         for row in rows:
-            facts = self._find(row.video)
+            facts = self.facts(row.video)
             task = choices.task_of(row.video) or facts.task
             if row.task and task and row.task.lower() != task.lower():
                 chosen = [name for name in ("task", "task_pattern") if getattr(choices, name)]

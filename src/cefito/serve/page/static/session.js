@@ -410,7 +410,14 @@ $("run").addEventListener("change", guarded(() => runChosen()));
 $("task").addEventListener("change", guarded(async () => { if (await chooseVideo()) videoChosen(); }));
 onVideo(videoChosen);
 $("live-goal").addEventListener("change", goalChosen);
-$("film").addEventListener("change", () => showFilm($("film").files[0]));
+$("film").addEventListener("change", () => {
+  complain("");
+  showFilm($("film").files[0]);
+});
+$("live-view").addEventListener("error", () => {
+  const file = $("film").files[0];
+  if (file) complain(t("film.unplayable", { file: file.name }));
+});
 for (const event of ["loadedmetadata", "error"]) $("live-view").addEventListener(event, showSources);
 onSubmit("live-closed", guarded(begin));
 $("live-end").addEventListener("click", guarded(end));
