@@ -129,8 +129,8 @@ def either_order(
 ) -> tuple[NDArray[np.int64], bool]:
     """Return drawn labels in which neighbours change places whose order the rows do not show.
 
-    The other value is whether the median ratio of neighbours is below what the least right film
-    shows, as in films of none of the tasks.
+    The other value is whether the median ratio of more than one pair of neighbours is below what
+    right films show, as in films of none of the tasks.
 
     Networks that know the usual order show it in all films. So this order of two neighbours is in
     doubt where their ratio log L / L' (`order_ratios`) is below what right videos show, the other
@@ -160,8 +160,8 @@ def either_order(
                 if (left.action, right.action) == (a, b):
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
-    strange = bool(neighbours) and np.median([ratio for *_, ratio in neighbours]) < leasts[1]
-    return changed, bool(strange)
+    ratios = [ratio for *_, ratio in neighbours]
+    return changed, len(ratios) > 1 and bool(np.median(ratios) < leasts[1])
 
 
 def order_ratios(

@@ -193,8 +193,8 @@ class SegmentalModel(BaseRecogniser):
         if plan is None:
             smoothed = chain.smoothed(seen)
             tasks = smoothed.tasks
-            if known is None:
-                tasks = tasks / (1 + self._drawn(both, int(tasks.argmax()))[-1])
+            if known is None and self._is_strange(both, int(tasks.argmax())):
+                tasks = tasks / 2
             return self._recognition(smoothed, tasks, logs)
         alone = np.eye(len(self.taxonomy.tasks))[known]
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
@@ -224,19 +224,22 @@ class SegmentalModel(BaseRecogniser):
         """
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]
-        smoothed, drawn, strange = self._drawn(both, int(tasks.argmax()))
-        tasks = tasks / 2 if strange and asked else tasks
-        return self._recognition(smoothed, tasks, drawn=drawn)
-
-    def _drawn(
-        self, both: tuple[Floats, Floats], task: int
-    ) -> tuple[Smoothed, NDArray[np.int64], bool]:
-        """Return the steps of a task with doubt in the usual order, drawn, too; and `strange`."""
-        loose, seen = self.chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
+        task = int(tasks.argmax())
+        loose, seen = chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
         filtered, generator = loose.filtered(seen), np.random.default_rng(0)
         drawn = loose.drawn(filtered.of_task(task), task, self.config.drawn, generator)
         drawn, strange = either_order(drawn, loose, task, seen, generator, leasts=self.least_ratios)
-        return loose.smoothed(seen, filtered), drawn, strange
+        tasks = tasks / 2 if strange and asked else tasks
+        return self._recognition(loose.smoothed(seen, filtered), tasks, drawn=drawn)
+
+    def _is_strange(self, both: tuple[Floats, Floats], task: int) -> bool:
+        """Whether a film seems to show none of the tasks, by its likeliest labels with doubt."""
+        if not self.least_ratios[1]:
+            return False
+        loose, seen = self.chain.given([task]).loosened(self.doubt[2]), self._doubtful(both)
+        labels, generator = loose.smoothed(seen).rows.argmax(axis=1), np.random.default_rng(0)
+        drawn = labels[None], loose, task, seen, generator
+        return either_order(*drawn, leasts=self.least_ratios)[1]
 
     def _recognition(
         self, smoothed: Smoothed, tasks: Floats, logs: Floats | None = None, **more: Any
