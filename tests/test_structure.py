@@ -27,7 +27,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_725,
     "planners": 13_220,
-    "recognition": 5_155,
+    "recognition": 5_165,
     "report": 2_180,
     "runs": 1_330,
     "search": 2_930,
