@@ -121,6 +121,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert len([*out.glob("*/run")]) == 2
     lines = re.findall(r"  \S*cefito (\w+ .*)", stderr.partition("What next:")[2])
     assert [line.partition(" ")[0] for line in lines] == ["annotate", "follow", "serve"]
+    assert [line.split()[2] for line in lines[1:]] == ["--camera", "--dataset"]
     ran(*shlex.split(lines[0]))  # what it suggests works
     assert (out / "PROPOSALS").is_dir()
 

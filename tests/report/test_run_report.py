@@ -243,6 +243,7 @@ def test_a_sample_and_another_split_have_files_of_their_own(trained, world, tmp_
     monkeypatch.chdir(tmp_path)
     run = open_run(shutil.copytree(trained.folder, "run"))
     line = {"step": 50, "learning_rate": 0.1, "loss": 2.0, "train_seconds": 1.0}
+    (run.folder / "recogniser").mkdir()
     MetricsLog(run.folder / "recogniser", 0, network="whole").write(line)
     report = report_run(run, sample=5, queries=2)
     assert "recogniser: whole" in [curve.name for curve in report.curves]
