@@ -377,6 +377,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (costs._STEPS, costs._SHARE) == (8, 0.2)  # eight steps, a fifth
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
+    assert StudyOptions.selection == "held-out"
     following = RecogniserConfig()
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md

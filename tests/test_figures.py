@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+NUMBERS = "no", "one", "two", "three", "four", "five"
 SCORES = ("frame", "edit", "f1_50")
 ROWS = {  # of whole videos in README: file, row
     "recogniser of `train` (three seeds)": ("recognition-rows", "recogniser"),
@@ -161,9 +162,11 @@ def sentences() -> Iterator[tuple[str, str]]:
     yield from sentences_on_mistakes()
     yield from sentences_on_stations()
     estimates, threads = read("estimates"), read("quickstart-threads")["rows"]
-    for part in ("planners", "recognisers"):
+    for part, of in (("planners", "at T = 3 and 4"), ("recognisers", "of eight rows")):
+        (seeds,) = re.findall(r"--seeds (\d)", estimates[part]["command"])
         told = "took {seconds} seconds and was {minutes} minutes".format(**estimates[part])
-        yield "compare", told
+        yield "compare", f"{of} with {NUMBERS[int(seeds)]} seeds {told}"
+    assert estimates["recognisers"]["command"].count(",") == 7
     one, two, busy, both = (round(run["seconds"]) for run in threads)
     yield "gpu", f"{one} s on one thread and {two} s on two, or beside two busy programs {busy} and"
     yield "gpu", f"over {both} s (`quickstart-threads.json`)"
@@ -172,8 +175,10 @@ def sentences() -> Iterator[tuple[str, str]]:
         step = read("training-released-32" if batch == 32 else "training-released")["float32"]
         spent = 200 * math.ceil(windows / batch) * step["cpu_seconds"] / 3600
         hours.append(float(f"{spent:.{2 - (spent < 10)}g}"))
-    told = "about {:.0f} hours on NIV, {:.0f} on CrossTask and {:.0f} on COIN"
-    yield "reproduce", told.format(*hours)
+    told = (
+        "the field of one seed takes about {:.0f} hours on NIV, {:.0f} on CrossTask and {:.0f} on"
+    )
+    yield "reproduce", f"for 200 epochs at T = 3, {told.format(*hours)} COIN"
     draws = read("few-videos-ikea")["draws"]
     rows = [mean(draw[name]["frame"] for draw in draws) for name in ("asformer", "segmental")]
     yield (
@@ -211,7 +216,10 @@ def sentences() -> Iterator[tuple[str, str]]:
     sets = [read(f"coverage-{name}")["conditions"] for name in ("ikea", "captaincook4d")]
     sizes = [one["3 steps, goal"]["sizes"]["plans 0.9"]["median"] for one in sets]
     assert sizes[1] > 100
-    yield "README", f"has {sizes[0]:.0f} plans on IKEA ASM and over 100 on CaptainCook4D"
+    yield (
+        "README",
+        f"T = 3 the median set has {sizes[0]:.0f} plans on IKEA ASM and over 100 on CaptainCook4D",
+    )
     errors = read("errors-captaincook4d")["horizons"]["3"]["rows"]
     pairs = {name: "{clean} / {wrong}".format(**row) for name, row in errors.items()}
     told = (
@@ -219,25 +227,40 @@ def sentences() -> Iterator[tuple[str, str]]:
         "{cefito-energy-guided}, KEPP {kepp}, the nearest window {nearest} (`errors-"
     )
     yield "README", told.format(**pairs)
+    words, first = read("everything-words")["arguments"], read("chain-captaincook4d-T3")
+    seeds = f"{NUMBERS[words['seeds']]} to {NUMBERS[len(first['seeds'])]}"
+    yield "README", f"all test windows, mean of {seeds} seeds, per cent"
 
 
 def sentences_on_mistakes() -> Iterator[tuple[str, str]]:
     workshop = read("workshop-10")
     draws, films = workshop["draws"], workshop["films to check"]
     names = ("skip_named", "skip_found", "swap_named", "swap_found", "false")
+    assert workshop["command"].endswith(" --films 10 --draws 6")
     whole = {name: sum(draw[name] for draw in draws) for name in names}
     live = {name: sum(draw["live"][name] for draw in draws) for name in (*names, "wrong")}
     skips, swaps, right = (films[kind] * len(draws) for kind in ("skip", "swap", "right"))
     found = whole["skip_found"] + whole["swap_found"]
     doubt = sum(draw["right_films_in_doubt"] for draw in draws)
-    in_words = {2: "two", 4: "four"}
     yield (
         "README",
         f"of {skips + swaps} steps skipped or exchanged in six drawn workshops, [{found} are",
     )
+    unfound = [
+        video
+        for draw in draws
+        for video in draw["videos"]
+        if video["mistake"] and not {step for _, step in video["said"]} & {*video["mistake"]}
+    ]
+    silent = [video["said"] for video in unfound].count([])
     yield (
         "README",
-        f"The {right} right films have {in_words[whole['false']]} false findings, and {doubt} are",
+        f"after ten right films; of the other {NUMBERS[len(unfound)]} {NUMBERS[silent]} is left "
+        f"open, and in {NUMBERS[len(unfound) - silent]} another step is named",
+    )
+    yield (
+        "README",
+        f"The {right} right films have {NUMBERS[whole['false']]} false findings, and {doubt} are",
     )
     yield (
         "README",
@@ -255,16 +278,17 @@ def sentences_on_mistakes() -> Iterator[tuple[str, str]]:
     yield (
         "README",
         f"By following the films {live['skip_found'] + live['swap_found']} are found, with "
-        f"{in_words[live['false']]} false findings in right films and {live['wrong']} of other",
+        f"{NUMBERS[live['false']]} false findings in right films and {live['wrong']} of other",
     )
     (run,) = read("mistakes-in-films-ikea_asm")["runs"]
     cut, swapped = run["cut"], run["exchanged"]
+    assert round(run["hours"] * cut["said"]["alarms_an_hour"]) == 7
     counts = [round(one["made"] * one["said"]["found"] / 100) for one in (cut, swapped)]
     yield (
         "README",
         f"{counts[0]} of {cut['made']} steps that were cut out and {counts[1]} of "
         f"{swapped['made']} exchanges are found by one network at "
-        f"{cut['said']['alarms_an_hour']} false alarms an hour",
+        f"{cut['said']['alarms_an_hour']} false alarms an hour, seven in 17 films",
     )
 
 
@@ -278,27 +302,38 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     for page, file in (("serve", "stations-killed"), ("operate", "stations-valkey-killed")):
         (one,) = read(file)["results"]
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
+        yield page, f"With {one['stations']} stations"
         yield page, f"a load of {one['load_average']:.0f}), all {one['acknowledged']:,} rows that"
         yield page, f"The median was {one['p50_ms']:.0f} ms and 95 % {one['p95_ms'] / 1000:.2f} s; "
         told = f"{one['late']} answers came after more than a second, at most "
         yield page, f"{told}{one['worst_ms'] / 1000:.0f} s, and {one['missed']} rows were skipped"
     results = read("stations")["results"]
     held = [[sum(one["mib"]) for one in results if one["processes"] == n] for n in (1, 2)]
+    most = max(one["stations"] for one in results if one["processes"] == 1 and not one["missed"])
+    assert most == 100
+    yield "operate", "One process follows a hundred stations that send rows, and"
     each = [one["mib_per_station"] for one in results if one["stations"] >= 50]
     ends = [f"{min(one):.0f} to {half_up(max(one), '1')} MiB" for one in held]
     yield "serve", f"One process held {ends[0]}, two and their supervisor {ends[1]} together, and"
     yield "serve", f"50 or 100 stations {min(each):.1f} to {max(each):.1f} MiB each"
     _, before = read("stations")["before"]["results"]
+    spent = 1000 * before["cpu_share"] / before["answered_per_second"]
+    yield "serve", f"a row took {spent:.0f} ms of a core, and of {before['stations']} stations one"
     told = f"one process answered {before['answered_per_second']:.0f} rows a second, 95 % within "
     yield "serve", f"{told}{before['p95_ms'] / 1000:.1f} s (a load of {before['load_average']:.0f})"
-    http = read("sessions-http")["results"]
+    measured = read("sessions-http")
+    http, asked = measured["results"], measured["clients"] * measured["seconds"]
     spent = {
-        sent: [1000 * one["cpu_seconds"] / 480 for one in http if one["sent"] == sent]
+        sent: [1000 * one["cpu_seconds"] / asked for one in http if one["sent"] == sent]
         for sent in ("rows", "pictures")
     }
     rows, shown = (f"{min(one):.0f} to {max(one):.0f} ms" for one in spent.values())
     yield "serve", f"A row of a live session took {rows} of a core, a picture {shown}."
     idle = [one for one in http if one.get("note", "").endswith("idle")]
+    assert [one["missed"] for one in idle] == [0] * 3
+    yield "serve", f"`sessions-http.json`) missed none of {asked}"
+    busy = [max(one["missed"] for one in http if one["sent"] == sent) for sent in spent]
+    yield "serve", "they missed {} with rows and {} with pictures".format(*busy)
     first, *_, last = [(one["median_ms"] / 1000, one["p95_ms"] / 1000) for one in idle]
     yield "serve", "(median latency {:.2f} s, 95 % below {:.2f} s)".format(*first)
     yield "serve", "with one picture a second each ({:.2f} s, {:.2f} s)".format(*last)
@@ -306,7 +341,7 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
         assert one["memory"][-1]["requests"] == 10_000
     held = [read(name)["memory"][-1]["mib"] for name in ("serve", "serve-captaincook4d")]
     told = "held {:.0f} MiB on the simulated world of `cefito quickstart` and {:.0f} MiB on"
-    yield "serve", told.format(*held)
+    yield "serve", f"After 10,000 requests the service {told.format(*held)}"
     flood = read("flood")["after"]
     waits = [flood[how][key] / 1000 for how in ("flooded", "alone") for key in ("p50_ms", "p99_ms")]
     told = "waited {:.1f} s in the median (99 %: {:.1f} s; alone {:.1f} s, {:.1f} s;"
@@ -327,6 +362,8 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
             [one for one in shown if one["machines"] == one["processes"] == 1],
         )
     ]
+    rate = max(one["answered_per_second"] for one in shown if one["processes"] == 1)
+    yield "operate", f"one process ends at about {rate:.0f} pictures a second"
     told = "A row took {:.0f} to {:.0f} ms of a core, a picture {:.0f} to {:.0f} ms"
     yield "operate", told.format(*(end(of) for of in costs for end in (min, max)))
     services = [

@@ -54,6 +54,7 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
     """To the byte: the windows of a data set, in shards of several sizes, by every executor."""
     if name == "ray":
         request.getfixturevalue("ray_cluster")
+    trained = trained.with_search(tasks=2)  # not those that it was trained with
     world, files = Path(trained.info.dataset.path), {}
     workers = 1 if name == "processes" else 2  # each has to import PyTorch
     for shard, executor in ((512, "serial"), (PIECE, name)):

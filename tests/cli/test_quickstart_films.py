@@ -121,6 +121,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     assert len([*out.glob("*/run")]) == 2
     lines = re.findall(r"  \S*cefito (\w+ .*)", stderr.partition("What next:")[2])
     assert [line.partition(" ")[0] for line in lines] == ["annotate", "follow", "serve"]
+    assert [line.split()[2] for line in lines[1:]] == ["--camera", "--dataset"]
     ran(*shlex.split(lines[0]))  # what it suggests works
     assert (out / "PROPOSALS").is_dir()
 
@@ -260,20 +261,21 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
 def test_results_of_another_folder_of_the_same_name(quick, ran, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in ("a", "b"):
-        folder = tmp_path / place / "films"
+        folder = tmp_path / place / "tyres"
         folder.mkdir(parents=True)
         films = {f"{place}{number}": draw(folder / f"{place}{number}.mp4") for number in range(2)}
         (folder / "steps.csv").write_text(table_of(films, task="tyre"))
-    said = json.loads(ran("quickstart", "--films", "a/films", "--json").out)
+    said = json.loads(ran("quickstart", "--films", "a/tyres", "--json").out)
+    assert said["page"] == "runs/tyres/FINDINGS.html"
     before = snapshot(tmp_path / "runs")
-    text = refused("quickstart", "--films", "b/films")
-    assert f"holds what was learned from {tmp_path / 'a/films'}, not from" in text
+    text = refused("quickstart", "--films", "b/tyres")
+    assert f"holds what was learned from {tmp_path / 'a/tyres'}, not from" in text
     assert text.endswith("Give another folder. (--out)\n")
     assert snapshot(tmp_path / "runs") == before
-    assert json.loads(ran("quickstart", "--films", "a/films", "--json").out) == said
+    assert json.loads(ran("quickstart", "--films", "a/tyres", "--json").out) == said
     (tmp_path / "a").rename(tmp_path / "moved")  # which a record of the old place does not forbid
-    assert json.loads(ran("quickstart", "--films", "moved/films", "--json").out)["labelled"] == 2
-    features = {path.name for path in tmp_path.glob("runs/films/features/*.npy")}
+    assert json.loads(ran("quickstart", "--films", "moved/tyres", "--json").out)["labelled"] == 2
+    features = {path.name for path in tmp_path.glob("runs/tyres/features/*.npy")}
     assert features == {"a0.npy", "a1.npy"}
 
 

@@ -177,11 +177,14 @@ def test_page_and_json_hold_the_same(nearest_run, ran, tmp_path):
     assert again == said.out
 
 
-def test_of_a_run_of_several_lengths(run_of_lengths, ran, tmp_path):
+def test_of_a_run_of_several_lengths(run_of_lengths, ran, refused, tmp_path):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     options = ["--steps", "2-3", "--without-goal", "--after-done", "--queries", "0", "--json"]
+    options += ["--split", "val", "--sample", "5"]
     scores = json.loads(ran("report", folder, *options).out)["scores"]
     assert (scores["shortest"], scores["horizon"]) == (2, 3)
+    assert (scores["split"], scores["windows"]) == ("val", 5)
+    assert str(tmp_path / "no") in refused("report", folder, "--dataset", tmp_path / "no", "--json")
     assert scores["without_goal"]
     assert scores["after_done"]
     report = json.loads(ran("report", folder, "--with-elapsed", "--queries", "0", "--json").out)

@@ -242,7 +242,11 @@ def test_scores_and_plans_of_another_run_are_not_shown(trained, world, tmp_path)
 def test_a_sample_and_another_split_have_files_of_their_own(trained, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = open_run(shutil.copytree(trained.folder, "run"))
+    line = {"step": 50, "learning_rate": 0.1, "loss": 2.0, "train_seconds": 1.0}
+    (run.folder / "recogniser").mkdir()
+    MetricsLog(run.folder / "recogniser", 0, network="whole").write(line)
     report = report_run(run, sample=5, queries=2)
+    assert "recogniser: whole" in [curve.name for curve in report.curves]
     assert f"cefito report {tmp_path / 'run'} " in report.commands[-1]
     assert report.scores.windows == report.gallery_of == 5
     assert len(report.gallery) == 2

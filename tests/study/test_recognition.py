@@ -69,6 +69,7 @@ def test_scores_of_recognisers(films, tmp_path):
     assert rows["nearest"]["frame"]["mean"] > 90
     assert (rows["recogniser"]["seeds"], rows["nearest"]["seeds"]) == (2, 1)
     assert "ece" not in rows["nearest"]
+    assert 0 <= rows["recogniser"]["ece"] < 10
     steps = [films.videos[place].steps for place in range(10, 16)]
     counts = [len(films.timeline.videos[place]) for place in range(10, 16)]
     labels = [row_labels(*each, 1.0, 6) for each in zip(steps, counts, strict=True)]

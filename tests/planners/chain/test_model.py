@@ -10,6 +10,7 @@ import torch
 
 from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
+from cefito.executors import EXECUTORS
 from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
@@ -60,6 +61,20 @@ def queries(splits):
 def same(left, right):
     pairs = zip(left.networks, right.networks, strict=True)
     return all(same_weights(*pair) for pair in pairs)
+
+
+def test_several_workers_train_members_apart(model, splits, monkeypatch):
+    """As jobs of processes, here one after the other."""
+    workers = []
+    monkeypatch.setattr(
+        "cefito.planners.network.ProcessExecutor",
+        lambda count: workers.append(count) or EXECUTORS["serial"](),
+    )
+    for worth, asked in ((10**9, []), (0, [2])):
+        monkeypatch.setattr("cefito.planners.network.WORTH_A_PROCESS", worth)
+        apart, _ = fit(splits, context=TrainingContext(workers=2))
+        assert workers == asked
+        assert same(apart, model)
 
 
 @pytest.mark.nightly

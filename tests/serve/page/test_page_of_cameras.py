@@ -186,6 +186,7 @@ def test_a_finding_is_heard_and_dismissed(page, address):
     others = page.locator("#live-notes li").count() - 1
     dismiss.click()
     expect(page.locator("#live-notes li")).to_have_count(others)
+    assert "dismissed" not in page.evaluate("JSON.stringify(localStorage)")  # of this tab alone
     page.reload()
     button(page, "Use the camera").wait_for()
     page.locator("#live:not([aria-busy])").wait_for()

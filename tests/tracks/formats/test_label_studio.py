@@ -36,10 +36,15 @@ def test_an_export():
 
 def test_a_table_of_videos_has_what_the_export_has_not(tmp_path):
     table = tmp_path / "videos.csv"
-    lines = [f"tea_0{n}.mp4,make tea,{'test' if n == 5 else 'train'},{2 * n}" for n in range(1, 6)]
-    table.write_text("\n".join(["video,task,split,frame_rate", *lines, "tea_09,tea,train,1"]))
+    lines = [
+        f"tea_0{n}.mp4,make tea,{'test' if n == 5 else 'train'},{2 * n},P{n}" for n in range(1, 6)
+    ]
+    table.write_text(
+        "\n".join(["video,task,split,frame_rate,group", *lines, "tea_09,tea,train,1,"])
+    )
     found = read_steps(EXPORTED / "label_studio.json", choices=Choices(video_table=table))
     assert [video.split for video in found.annotations.videos] == ["train"] * 4 + ["test"]
+    assert [video.group for video in found.annotations.videos] == ["P1", "P2", "P3", "P4", "P5"]
     assert spans(found)[0] == ("Fill kettle", 2.0, 7.0)
     assert spans(found, 1)[0][1:] == (1.5, 4.0)
     assert found.notes[1] == "videos.csv: no steps in 1 video, such as 'tea_09'."
