@@ -10,7 +10,7 @@ import torch
 
 from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
-from cefito.executors import EXECUTORS
+from cefito.executors import SerialExecutor
 from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
@@ -68,7 +68,7 @@ def test_several_workers_train_members_apart(model, splits, monkeypatch):
     workers = []
     monkeypatch.setattr(
         "cefito.planners.network.ProcessExecutor",
-        lambda count: workers.append(count) or EXECUTORS["serial"](),
+        lambda count: workers.append(count) or SerialExecutor(),
     )
     for worth, asked in ((10**9, []), (0, [2])):
         monkeypatch.setattr("cefito.planners.network.WORTH_A_PROCESS", worth)
