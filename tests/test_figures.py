@@ -282,13 +282,13 @@ def sentences_on_mistakes() -> Iterator[tuple[str, str]]:
     )
     (run,) = read("mistakes-in-films-ikea_asm")["runs"]
     cut, swapped = run["cut"], run["exchanged"]
-    assert round(run["hours"] * cut["said"]["alarms_an_hour"]) == 8
+    alarms = round(run["hours"] * cut["said"]["alarms_an_hour"])
     counts = [round(one["made"] * one["said"]["found"] / 100) for one in (cut, swapped)]
     yield (
         "README",
         f"{counts[0]} of {cut['made']} steps that were cut out and {counts[1]} of "
         f"{swapped['made']} exchanges are found by one network at "
-        f"{cut['said']['alarms_an_hour']} false alarms an hour, seven in 17 films",
+        f"{cut['said']['alarms_an_hour']} false alarms an hour, {NUMBERS[alarms]} in 17 films",
     )
 
 
