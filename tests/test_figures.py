@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-NUMBERS = "no", "one", "two", "three", "four", "five"
+NUMBERS = "no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 SCORES = ("frame", "edit", "f1_50")
 ROWS = {  # of whole videos in README: file, row
     "recogniser of `train` (three seeds)": ("recognition-rows", "recogniser"),
