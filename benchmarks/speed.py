@@ -65,6 +65,7 @@ def main() -> None:
     plans, dataset, load = 10 * bodies(run, 20), run.dataset(), [os.getloadavg()[0]]
     place = next(at for at, video in enumerate(dataset.videos) if video.split == "test")
     video = dataset.videos[place].video_id
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as an installation has bytecode
     seconds = np.zeros((len(given.commands), 2, given.pairs + 1))
     for pair, command, turn in np.ndindex(given.pairs + 1, len(given.commands), 2):
         side = (turn + pair) % 2
