@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,7 +162,7 @@ def either_order(
                     parts = np.split(changed[row], [left.start, left.end, right.start, right.end])
                     changed[row] = np.concatenate([parts[part] for part in (0, 3, 2, 1, 4)])
     ratios = [ratio for *_, ratio in neighbours]
-    return changed, len(ratios) > 1 and bool(np.median(ratios) < leasts[1])
+    return changed, len(ratios) > 1 and median(ratios) < leasts[1]  # numpy's imports more
 
 
 def order_ratios(
