@@ -1,4 +1,4 @@
-"""Settings of the segmental recogniser that videos held out choose: a, s, λ, T, w, and doubt."""
+"""Settings of the segmental recogniser chosen by videos held out: a, s, λ, T, w, and doubts."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class SegmentalModel(BaseRecogniser):
         Args:
             both: `both_logs` of a whole video.
             chain: The chain of steps.
-            asked: Whether it may show none of the tasks, by half, if most neighbours are in doubt.
+            asked: Whether a film that shows its order less than right ones loses half of p(task).
         """
         usual = self.likelihoods(mixed(both, self.shares[False]), past=False)
         tasks: Floats = chain.filtered(usual).tasks[-1]

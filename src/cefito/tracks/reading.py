@@ -54,11 +54,11 @@ from cefito.tracks.track import TimedStep, Track, error_kinds
 _TABLE = "Expected the columns video and any of task, split, group, seconds and frame_rate."
 _shown = partial(listed, most=12)
 """Names in a message."""
+logger = logging.getLogger(__name__)
 _DIGITS = 6  # of seconds
 _ERRORS = "error", "errors", "mistake", "mistakes"  # names of the tier of errors
 _TABULAR = re.compile(r"[^<{[].*[,;\t|]")
 _LINES, _LETTERS = 10, 40  # in which the names of columns are looked for, and of a line in messages
-logger = logging.getLogger(__name__)
 _BEYOND = 1.5  # times the length of a video; what begins later is not in seconds
 _ELAN = ".eaf"  # no other program writes such files
 _WORKBOOKS = ".xlsx", ".xlsm", ".ods"
