@@ -16,9 +16,8 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
-from cefito.recognition.recogniser import BaseRecogniser
+from cefito.recognition.recogniser import BaseRecogniser, unchained
 from cefito.recognition.settings import NearestConfig, OnlineConfig
-from cefito.recognition.yardsticks import unchained
 from cefito.study.recognition import RecogniserScorer, compare_recognisers
 from cefito.training.checkpoint import read_metrics
 from row_films import SMALL, prepared_films

@@ -134,7 +134,6 @@ def follow(
     from cefito.inference.session import check_lag
     from cefito.inference.whole_videos import limits_of_films
     from cefito.line.events import Telling
-    from cefito.line.gate import Lines
     from cefito.runs.run import follow as open_session
 
     sources = {"--features": features, "--video": video, "--camera": camera, "-": stdin}
@@ -183,6 +182,8 @@ def follow(
             as_json=json,
         )
         if doors is not None and stdin is None:
+            from cefito.line.gate import Lines
+
             rows = _with_lines(rows, film, Lines(sys.stdin), live=camera is not None)
         film.facts = {"film": _named(chosen[0]), "session": uuid.uuid4().hex}
         film.delivery = events.open(run, chosen[0])

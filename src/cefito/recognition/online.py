@@ -17,11 +17,12 @@ from typing_extensions import override
 
 from cefito.data.vocabulary import find_task
 from cefito.recognition.chain import Floats
+from cefito.recognition.recogniser import of_task
 from cefito.recognition.scores import Segment, recognised_step
 from cefito.recognition.settings import OnlineConfig, RecogniserConfig
 from cefito.recognition.temporal import DropoutLayer, Past, Rows, TemporalNetwork, log_softmax
 from cefito.recognition.video_networks import fit_on_videos
-from cefito.recognition.yardsticks import VideoNetworkRecogniser, of_task
+from cefito.recognition.yardsticks import VideoNetworkRecogniser
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 

@@ -55,13 +55,13 @@ from cefito.recognition.recogniser import (
     BaseRecogniser,
     HeldFilm,
     Recognition,
+    unchained,
 )
 from cefito.recognition.scores import HeldOutScores
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Past, Rows
 from cefito.recognition.trials import SeenMistakes
-from cefito.recognition.yardsticks import unchained
 from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
 

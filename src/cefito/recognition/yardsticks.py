@@ -41,6 +41,8 @@ from cefito.recognition.recogniser import (
     AnnotatedRows,
     BaseRecogniser,
     Recognition,
+    of_task,
+    unchained,
 )
 from cefito.recognition.settings import (
     ASFormerConfig,
@@ -56,43 +58,6 @@ from cefito.settings import Record, read_record, validated
 from cefito.training.trainer import TrainingContext
 
 _REMEDY = "Train the run again."
-
-
-def of_task(rows: Floats, taxonomy: Taxonomy, task: int | None) -> Floats:
-    """Return p(label) of rows [n, K + 1], given that they show the task.
-
-    Args:
-        rows: p(label) of each row [n, K + 1].
-        taxonomy: Tasks and actions.
-        task: Id of the task; None if it is unknown.
-    """
-    if task is None:
-        return rows
-    possible = np.zeros(rows.shape[1])
-    possible[[*taxonomy.tasks[task].actions, rows.shape[1] - 1]] = 1
-    rows = rows * possible + 1e-12 * possible
-    shares: Floats = rows / rows.sum(axis=1, keepdims=True)
-    return shares
-
-
-def unchained(rows: Floats, taxonomy: Taxonomy, rate: float, task: int | None) -> Recognition:
-    """Return what p(label) of single rows say.
-
-    A step of an action begins by the growth of its probability; p(task) is in proportion to the
-    mean probability of its actions. If the task is known, actions of others have probability 0.
-
-    Args:
-        rows: p(label) of each row [n, K + 1].
-        taxonomy: Tasks and actions.
-        rate: Rows a second.
-        task: Id of the task; None if it is to be recognised.
-    """
-    masses = np.array([rows[:, task.actions].mean(axis=0).sum() for task in taxonomy.tasks])
-    tasks = (masses + 1e-9) / (masses + 1e-9).sum()
-    if task is not None:
-        rows, tasks = of_task(rows, taxonomy, task), np.eye(len(taxonomy.tasks))[task]
-    begin = np.diff(rows[:, :-1], axis=0, prepend=0).clip(min=0)
-    return Recognition(rows=rows, begin=begin, tasks=tasks, rate=rate, taxonomy=taxonomy)
 
 
 class _YardstickHeader(Record):
