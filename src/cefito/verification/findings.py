@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy
-from cefito.markup import film_percent
+from cefito.markup import counted, film_percent
 from cefito.settings import Record
 from cefito.verification.mistakes import (
     KINDS,
@@ -21,7 +21,8 @@ from cefito.verification.mistakes import (
     kinds_of,
     step_keys,
 )
-from cefito.verification.order import TaskOrder, present
+from cefito.verification.order import SURPRISING, TaskOrder, mistaken, present
+from cefito.verification.promise import Chance
 
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""
@@ -92,9 +93,12 @@ class Verification(Record):
     repair: tuple[int, ...]  # actions that lead to the end, those that were skipped first
 
     @property
-    def chances(self) -> list[tuple[float, bool]]:
-        """Probability of each deviation, and whether it is of a step that was done."""
-        return [(finding.probability, finding.step is not None) for finding in self.deviations]
+    def chances(self) -> list[Chance]:
+        """Probability of each deviation, whether it is of a step that was done, and its action."""
+        return [
+            (one.probability, one.step is not None, -1 if one.action is None else one.action)
+            for one in self.deviations
+        ]
 
 
 class Findings:
@@ -115,6 +119,17 @@ class Findings:
             self._suspects[key] = _Suspect()
         done = isinstance(subject, SeenStep)
         self._suspects[key].add(subject, share, self._of_steps if done else self._of_omitted)
+
+    def compare(self, shown: Mapping[int, int], videos: int) -> None:
+        """Lower the probabilities of what is also found in right videos that were held out.
+
+        Args:
+            shown: Number of these videos with a finding of an action, by its id.
+            videos: Number of all of them.
+        """
+        for (action, _), suspect in self._suspects.items():
+            if action in shown:
+                suspect.compare(shown[action], videos)
 
     def judgements(self, shown: Sequence[Step]) -> tuple[StepJudgement, ...]:
         """Return how probable it is that each of the steps shown was a mistake."""
@@ -201,6 +216,7 @@ class _Suspect:
         self._best: dict[str, tuple[float, SeenStep | OmittedAction]] = {}
         # as it was done in a sequence, with p(mistake), and p(it was done so)
         self._done: list[tuple[SeenStep, float, float]] = []
+        self._also = ""  # what right videos that were held out show, in words
 
     def add(self, subject: SeenStep | OmittedAction, share: float, kinds: list[Any]) -> None:
         """Add what a sequence of this probability says; of the kinds, the first names a mistake."""
@@ -214,6 +230,14 @@ class _Suspect:
                 self._best[name] = mistake, subject
         if isinstance(subject, SeenStep):
             self._done.append((subject, mistake, share))
+
+    def compare(self, shown: int, videos: int) -> None:
+        """Lower p(mistake) to that of what so many of right videos held out show, too."""
+        most = mistaken(shown, videos, SURPRISING)
+        share = min(1.0, most / max(self.probability, _LEAST))
+        self._kinds = {name: share * mistake for name, mistake in self._kinds.items()}
+        self._done = [(step, share * mistake, p) for step, mistake, p in self._done]
+        self._also = f"; found in {shown} of {counted(videos, 'right video')} held out, too"
 
     @property
     def probability(self) -> float:
@@ -284,7 +308,7 @@ class _Suspect:
         name = self.name
         kind, (_, subject) = KINDS[name], self._best[name]
         times: dict[str, Any] = {}
-        evidence = kind.evidence(subject)
+        evidence = kind.evidence(subject) + self._also
         if isinstance(subject, SeenStep):
             step = subject.step if place is None else steps[place]
             times = {"step": None if place is None else place + 1}

@@ -23,11 +23,15 @@ from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.foresight import Foresight
 from cefito.verification.order import (
+    OMITTED,
+    SURPRISING,
     UNUSUAL,
     Floats,
     TaskOrder,
     log_length,
+    mistaken,
     repetitions,
+    right_share,
     signed_log,
 )
 
@@ -110,9 +114,9 @@ class SeenVideo:
     def order_errors(self) -> Floats:
         """p(error of order) of each step by counts [n].
 
-        (1 − 2 p) n / N of the order of first times for which it is largest, if n of N videos have
-        the other one; 0 if both orders are as usual. Of both steps, the one that breaks more orders
-        is to blame. Online, the last step may need an action that was not done.
+        (1 − 2 q) `mistaken` of the order of first times for which it is largest, where q is the
+        probability that a right video has it; 0 if both orders are as usual. Of both steps, the one
+        that breaks more orders is to blame. Online, the last step may need an action not done.
         """
         errors = np.zeros(len(self.steps))
         places, actions = [*self.first], [*self.first.values()]  # in order
@@ -120,7 +124,8 @@ class SeenVideo:
         shares = self.order.probability[np.ix_(actions, actions)]
         broken = np.argwhere(np.triu(shares < 0.5, 1)).tolist()
         if broken:
-            wrong = (1 - 2 * shares) * before.T / np.maximum(before + before.T, 1e-9)
+            seen = before + before.T
+            wrong = (1 - 2 * right_share(before, seen)) * mistaken(before, seen, SURPRISING)
             costs = self.order.done_costs(actions)
             blame = signed_log(costs.sum(axis=0)) + signed_log(costs.sum(axis=1))
         for a, b in broken:
@@ -354,10 +359,13 @@ class _Omitted(OmittedMistake):
 
     def probability(self, subject: OmittedAction) -> float:
         order = subject.video.order
-        usual = float(order.usual[subject.index])
+        occurs = float(order.occurs[subject.index])
+        wrong = float(order.usual[subject.index])  # of a text alone
+        if order.videos:
+            wrong = float(mistaken(order.videos - occurs, order.videos, OMITTED))
         if subject.video.finished:
-            return usual
-        return usual * float(order.probability[subject.index, subject.later])
+            return wrong
+        return wrong * float(order.probability[subject.index, subject.later])
 
     def evidence(self, subject: OmittedAction) -> str:
         order, index, later = subject.video.order, subject.index, subject.later

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from cefito.errors import ConfigError
 from cefito.files import Expected, Stored
@@ -30,8 +32,10 @@ from cefito.settings import Record
 
 Floats = NDArray[np.float64]
 _MANY = 1e300  # hours
-RightFindings = tuple[float, int, Sequence[tuple[float, bool]]]
-"""Hours and steps of a right video; of each finding its probability, and whether it is a step."""
+Chance = tuple[float, bool, int]
+"""Probability of a finding, whether it is of a step that was done, and its action, or −1."""
+RightFindings = tuple[int, float, int, Sequence[Chance]]
+"""Task, hours and steps of a right video, and its findings."""
 
 
 class Promise(Record):
@@ -67,6 +71,8 @@ class HeldOutFindings(Stored):
     video: NDArray[np.int64]  # place of its video, of each finding [m]
     probability: Floats  # [m]
     done: NDArray[np.bool_]  # whether it is of a step that was done, else of a missing one [m]
+    action: NDArray[np.int64]  # id; −1 if it is unknown, or in runs of before [m]
+    task: NDArray[np.int64]  # id of each video's; −1 in runs of before [n]
 
     expected: ClassVar[dict[str, Expected]] = {
         "hours": Expected(("n",), 0, _MANY),
@@ -74,20 +80,46 @@ class HeldOutFindings(Stored):
         "video": Expected(("m",), 0, "n", "i"),
         "probability": Expected(("m",), 0, 1),
         "done": Expected(("m",), 0, 1, "b"),
+        "action": Expected(("m",), -1, _MANY, "i"),
+        "task": Expected(("n",), -1, _MANY, "i"),
     }
+
+    @classmethod
+    @override
+    def loaded(cls, arrays: Mapping[str, NDArray[Any]], place: str) -> Self:
+        of_before = {"action": "probability", "task": "hours"}  # as long as
+        lacking = {
+            name: np.full(len(np.atleast_1d(arrays[like])), -1)
+            for name, like in of_before.items()
+            if name not in arrays and like in arrays
+        }
+        return super().loaded({**lacking, **arrays}, place)
 
     @classmethod
     def of(cls, videos: Sequence[RightFindings]) -> Self:
         """Collect the findings of videos."""
-        rows = [(place, *row) for place, (_, _, rows) in enumerate(videos) for row in rows]
-        columns: Any = [*zip(*rows, strict=True)] or [(), (), ()]
+        rows = [(place, *row) for place, (*_, rows) in enumerate(videos) for row in rows]
+        columns: Any = [*zip(*rows, strict=True)] or [(), (), (), ()]
         return cls(
-            hours=np.array([hours for hours, _, _ in videos], dtype=np.float64),
-            steps=np.array([steps for _, steps, _ in videos], dtype=np.float64),
+            hours=np.array([hours for _, hours, _, _ in videos], dtype=np.float64),
+            steps=np.array([steps for _, _, steps, _ in videos], dtype=np.float64),
             video=np.array(columns[0], dtype=np.int64),
             probability=np.array(columns[1], dtype=np.float64),
             done=np.array(columns[2], dtype=bool),
+            action=np.array(columns[3], dtype=np.int64),
+            task=np.array([task for task, *_ in videos], dtype=np.int64),
         )
+
+    def shown(self, task: int, least: float) -> tuple[dict[int, int], int]:
+        """Return the number of a task's videos with a finding of each action, and of all of them.
+
+        Args:
+            task: Id of the task.
+            least: Least probability of a finding that counts.
+        """
+        own = (self.probability >= least) & (self.task[self.video] == task)
+        pairs = {*zip(self.video[own].tolist(), self.action[own].tolist(), strict=True)}
+        return Counter(action for _, action in pairs), int(np.sum(self.task == task))
 
     def sizes(self, per_steps: int | None) -> Floats:
         """Return what false alarms are counted by, of each video [n]: hours, or `per_steps`."""

@@ -37,6 +37,7 @@ from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import (
+    LEAST,
     Findings,
     StepJudgement,
     Verification,
@@ -158,21 +159,24 @@ class Verifier:
     ) -> Self:
         """Return it with findings of verifiers in right videos that they did not learn from."""
         pairs = [(fitted, video) for fitted, videos in others for video in videos]
-        recognised = [(fitted, films.get(video.video_id)) for fitted, video in pairs]
+        recognised = [(fitted, v.task, films.get(v.video_id)) for fitted, v in pairs]
         held_out = {
             "whole": [fitted._right_findings(video, online=False) for fitted, video in pairs],
             "online": [fitted._right_findings(video, online=True) for fitted, video in pairs],
-            "films": [fitted._findings_in(film) for fitted, film in recognised if film is not None],
+            "films": [
+                fitted._findings_in(f, task) for fitted, task, f in recognised if f is not None
+            ],
         }
         fields: dict[str, Any] = {
             mode: HeldOutFindings.of(findings) for mode, findings in held_out.items()
         }
         return replace(self, **fields)
 
-    def _findings_in(self, film: HeldFilm) -> RightFindings:
+    def _findings_in(self, film: HeldFilm, task: int) -> RightFindings:
         """Return the findings in a right video whose steps were recognised."""
+        task = task if task == film.task else -1  # recognised wrongly
         if not film.steps:  # which is refused
-            return film.hours, 0, ()
+            return task, film.hours, 0, ()
         sure = [step.probability for step in film.steps]
         verification = self.verify(
             stored(film.steps),
@@ -182,7 +186,7 @@ class Verifier:
             certainty=film.certainty,
             least=0.0,
         )
-        return film.hours, len(sure), verification.chances
+        return task, film.hours, len(sure), verification.chances
 
     def _right_findings(self, video: Video, *, online: bool) -> RightFindings:
         """Return the findings in a right video.
@@ -191,11 +195,9 @@ class Verifier:
         foresight counted such names.
         """
         new = {step.action for step in video.steps if not self._has_seen(step.action)}
-        rows = [
-            (1.0 if finding.action in new else finding.probability, finding.step is not None)
-            for finding in self.verify(video.steps, video.task, online=online, least=0.0).deviations
-        ]
-        return max(step.end for step in video.steps) / 3600, len(video.steps), rows
+        found = self.verify(video.steps, video.task, online=online, least=0.0)
+        rows = [(1.0 if one[2] in new else one[0], *one[1:]) for one in found.chances]
+        return video.task, max(step.end for step in video.steps) / 3600, len(video.steps), rows
 
     def _has_seen(self, action: int) -> bool:
         """Return whether a right video has an action, or new names are counted beside it."""
@@ -419,6 +421,8 @@ class Verifier:
         for (share, _, trusted), (videos, rows) in zip(films, judged, strict=True):
             for subject in _subjects(videos, rows, trusted):
                 findings.add(subject, share)
+        if drawn:
+            findings.compare(*self.films.shown(task, LEAST))
         return findings
 
     def _judged(
