@@ -112,7 +112,7 @@ def _right(verifier: Verifier, videos: Sequence[Video], *, online: bool) -> Iter
         if video.clean:
             verification = verifier.verify(video.steps, video.task, online=online, least=0.0)
             hours = max(step.end for step in video.steps) / 3600
-            yield hours, len(video.steps), verification.chances
+            yield video.task, hours, len(video.steps), verification.chances
 
 
 def _missed(

@@ -101,7 +101,7 @@ def verified_split(verifier: Verifier, videos: Iterable[Video]) -> VerifiedSplit
         length = max(step.end for step in video.steps) / 3600
         hours, count = hours + length, count + 1
         if video.clean:
-            right.append((length, len(video.steps), verification.chances))
+            right.append((video.task, length, len(video.steps), verification.chances))
         of_step = {finding.step: finding.probability for finding in verification.deviations}
         omitted = {f.action: f.probability for f in verification.deviations if f.step is None}
         for number, step in enumerate(video.steps, 1):

@@ -264,8 +264,8 @@ def right_parts(verifier: Verifier, test: Iterable[Track]) -> Iterator[RightFind
         part = video.model_copy(update={"steps": steps})
         (ours,) = bound([part], verifier.taxonomy, unknown=True)
         findings = verified(verifier, ours, least=0.0, online=True).deviations
-        rows = [(finding.probability, finding.step is not None) for finding in findings]
-        yield max(step.end for step in steps) / 3600, len(steps), rows
+        rows = [(finding.probability, finding.step is not None, -1) for finding in findings]
+        yield -1, max(step.end for step in steps) / 3600, len(steps), rows
 
 
 def with_ends(edges: Iterable[tuple[Any, Any]], actions: Iterable[int]) -> set[tuple[Any, Any]]:
