@@ -252,7 +252,8 @@ def slow_findings(verifier, steps, sure, least):
             kind, share = "added", 1 - (order.usual[own] if own >= 0 else 0)
             probability = probability if alone else max(probability, share)
         elif before and order.repeated[own] < 0.5:
-            kind, share = "repeated", 1 - order.repeated[own]
+            again = order.follows.sum(axis=0)[own] - order.occurs[own]
+            kind, share = "repeated", by_bayes(max(again, 0), order.videos, 0.2)
             probability = probability if alone else max(probability, share)
         elif kind == "order" and broken:
             pass

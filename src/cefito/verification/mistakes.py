@@ -23,7 +23,6 @@ from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
 from cefito.verification.foresight import Foresight
 from cefito.verification.order import (
-    OMITTED,
     SURPRISING,
     UNUSUAL,
     Floats,
@@ -99,14 +98,14 @@ class SeenVideo:
         """As `cefito.verification.order.repetitions` returns it."""
         return repetitions(self.order, (step.action for step in self.steps), self.taxonomy)
 
-    def strange(self, name: str, usual: float) -> float:
-        """Return p(mistake) of a step that is strange in a way, which has a share in videos.
+    def strange(self, name: str, wrong: float) -> float:
+        """Return p(mistake) of a step that is strange in a way, which is p(mistake) by counts.
 
         It is 0 if right videos have that too often, or if the task has none, so that it tells
         nothing.
         """
         if self.foresight is None:
-            return 1 - usual
+            return wrong
         tells = self.foresight.told(name) and (self.order.videos or name == "unknown")
         return self.foresight.strange[name] if tells else 0.0
 
@@ -212,6 +211,11 @@ class SeenStep:
     def usual_repetitions(self) -> float:
         """Mean number of repetitions of its action in a video; 0 if it is of another task."""
         return 0.0 if self.index is None else float(self.video.order.repeated[self.index])
+
+    @property
+    def repetition(self) -> float:
+        """p(mistake) of a repetition of its action, by counts; 1 if it is of another task."""
+        return 1.0 if self.index is None else float(self.video.order.repetition[self.index])
 
     def mistake_by(self, share: float) -> float:
         """Return p(mistake), at least a share of videos.
@@ -359,10 +363,7 @@ class _Omitted(OmittedMistake):
 
     def probability(self, subject: OmittedAction) -> float:
         order = subject.video.order
-        occurs = float(order.occurs[subject.index])
-        wrong = float(order.usual[subject.index])  # of a text alone
-        if order.videos:
-            wrong = float(mistaken(order.videos - occurs, order.videos, OMITTED))
+        wrong = float(order.omission[subject.index])
         if subject.video.finished:
             return wrong
         return wrong * float(order.probability[subject.index, subject.later])
@@ -415,7 +416,7 @@ class _TooLong(StepMistake):
             return 0.0
         if subject.video.learned:
             return subject.mishandled
-        return subject.video.strange("length", 1 - subject.unusual_length)
+        return subject.video.strange("length", subject.unusual_length)
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
@@ -463,17 +464,18 @@ class _Repeated(StepMistake):
     name, words = "repeated", "repeated"
 
     def applies(self, subject: SeenStep) -> bool:
-        usual = subject.usual_repetitions
         return (
-            subject.repetitions > 0 and usual < 0.5 and subject.video.strange(self.name, usual) > 0
+            subject.repetitions > 0
+            and subject.usual_repetitions < 0.5
+            and subject.video.strange(self.name, subject.repetition) > 0
         )
 
     def probability(self, subject: SeenStep) -> float:
-        return subject.mistake_by(1 - subject.usual_repetitions)
+        return subject.mistake_by(subject.repetition)
 
     def share(self, subject: SeenStep) -> float:
-        usual = subject.usual_repetitions
-        return subject.video.strange(self.name, usual) if self.applies(subject) else 0.0
+        wrong = subject.repetition
+        return subject.video.strange(self.name, wrong) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
         return f"done {subject.repetitions + 1} times"
@@ -486,13 +488,14 @@ class _Added(StepMistake):
 
     def applies(self, subject: SeenStep) -> bool:
         strange = not subject.in_videos and not subject.unknown
-        return strange and subject.video.strange(self.name, subject.usual) > 0
+        return strange and subject.video.strange(self.name, 1 - subject.usual) > 0
 
     def probability(self, subject: SeenStep) -> float:
         return subject.mistake_by(self.share(subject))
 
     def share(self, subject: SeenStep) -> float:
-        return subject.video.strange(self.name, subject.usual) if self.applies(subject) else 0.0
+        wrong = 1 - subject.usual
+        return subject.video.strange(self.name, wrong) if self.applies(subject) else 0.0
 
     def evidence(self, subject: SeenStep) -> str:
         return f"done in none of {counted(subject.video.order.videos, 'training video')}"

@@ -64,8 +64,9 @@ _SHRINK = 0.3, 0.5  # sum of squares and number that each variance of log-length
 UNUSUAL = 2.0
 """Standard deviations of a length from which on it is unusual."""
 _EITHER = 0.125  # α; of orders in right videos of IKEA ASM 0.136 is likeliest, of 8 recipes 0.111
-SURPRISING, OMITTED = 0.1, 0.2
-"""m of an order, or of what is found in a film, that right videos lack, and of a missing step."""
+SURPRISING = 0.1
+"""m of an order that is unusual, or of what is found in right videos that are held out, too."""
+_OTHER_NUMBER = 0.2  # m of a step that is missing or repeated
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
 down up, drop lift, fasten unfasten, fold unfold, hook unhook, in out, insert remove, install
@@ -194,6 +195,14 @@ class TaskOrder(Stored):
         return shares
 
     @cached_property
+    def omission(self) -> Floats:
+        """p(mistake) of an action that is not done in a whole video [A]."""
+        if not self.videos:  # a text alone
+            return self.usual
+        wrong: Floats = mistaken(self.videos - self.occurs, self.videos, _OTHER_NUMBER)
+        return wrong
+
+    @cached_property
     def lead(self) -> Floats:
         """How much a is needed before b, max(0, 2 p(a before b) − 1) p(a occurs) [A, A]."""
         shares: Floats = np.maximum(0, 2 * self.probability - 1) * self.usual[:, None]
@@ -229,9 +238,20 @@ class TaskOrder(Stored):
     @cached_property
     def repeated(self) -> Floats:
         """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
-        again = self.follows.sum(axis=0)[: self.size] - self.occurs
-        repetitions: Floats = (np.maximum(again, 0) + 0.5) / (self.videos + 1)
+        repetitions: Floats = (self._again + 0.5) / (self.videos + 1)
         return repetitions
+
+    @property
+    def _again(self) -> Floats:
+        """Number of repetitions of an action in all videos [A]."""
+        again: Floats = np.maximum(self.follows.sum(axis=0)[: self.size] - self.occurs, 0)
+        return again
+
+    @cached_property
+    def repetition(self) -> Floats:
+        """p(mistake) of a step that repeats one of its action [A]."""
+        wrong: Floats = mistaken(self._again, self.videos, _OTHER_NUMBER)
+        return wrong
 
     @cached_property
     def kept(self) -> Bools:
