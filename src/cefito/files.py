@@ -525,6 +525,8 @@ class Stored:
 
     expected: ClassVar[Mapping[str, Expected]]
     """What `loaded` expects of each field."""
+    later: ClassVar[Mapping[str, str]] = {}
+    """Fields that an earlier version lacks, each with one of its length: they are −1."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the fields as arrays."""
@@ -537,8 +539,15 @@ class Stored:
     @classmethod
     def loaded(cls, arrays: Mapping[str, NDArray[Any]], place: str) -> Self:
         """Build from what `arrays` returned; RunError for others, `place` is their file."""
-        check_tensors(arrays, cls.expected, place)
-        return cls(**arrays)
+        import numpy as np
+
+        more = {
+            name: np.full_like(arrays[like], -1, dtype=np.int64)
+            for name, like in cls.later.items()
+            if name not in arrays and like in arrays
+        }
+        check_tensors({**more, **arrays}, cls.expected, place)
+        return cls(**more, **arrays)
 
 
 def sha256(path: Path) -> str:

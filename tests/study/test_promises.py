@@ -32,8 +32,10 @@ def test_missed_mistakes_and_promises_of_test_videos():
 
 
 def test_a_promise_kept_and_one_that_cannot_be_made():
-    training = HeldOutFindings.of([(0.5, 5, [(0.5, True)])] * 4)
-    test = HeldOutFindings.of([(0.5, 5, [(0.9, True)]), (0.5, 5, [(0.4, True)])])
+    training, test = (
+        HeldOutFindings.of([(0, 0.5, 5, [(chance, True, 0)]) for chance in chances])
+        for chances in ([0.5] * 4, [0.9, 0.4])
+    )
     hourly = kept_promises(training, test)
     assert [one.kept for one in hourly] == [1, 2, 2]
     assert (hourly[0].low, hourly[0].high) == (0, 2)

@@ -66,16 +66,8 @@ from cefito.runtime import weights_to_come
 from cefito.settings import Record, read_record, validated
 
 _REMEDY = "Train the run again."
-_KEPT = (
-    "rate",
-    "trusts",
-    "temperatures",
-    "shares",
-    "weights",
-    "least_ratios",
-    "seen",
-    "held_out",
-)  # in both
+# in both
+_KEPT = "rate", "trusts", "temperatures", "shares", "weights", "least_ratios", "seen", "held_out"
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Share = Annotated[float, Field(ge=0, le=1)]

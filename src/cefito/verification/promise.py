@@ -17,13 +17,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from cefito.errors import ConfigError
 from cefito.files import Expected, Stored
@@ -83,17 +82,7 @@ class HeldOutFindings(Stored):
         "action": Expected(("m",), -1, _MANY, "i"),
         "task": Expected(("n",), -1, _MANY, "i"),
     }
-
-    @classmethod
-    @override
-    def loaded(cls, arrays: Mapping[str, NDArray[Any]], place: str) -> Self:
-        of_before = {"action": "probability", "task": "hours"}  # as long as
-        lacking = {
-            name: np.full(len(np.atleast_1d(arrays[like])), -1)
-            for name, like in of_before.items()
-            if name not in arrays and like in arrays
-        }
-        return super().loaded({**lacking, **arrays}, place)
+    later: ClassVar[dict[str, str]] = {"action": "probability", "task": "hours"}
 
     @classmethod
     def of(cls, videos: Sequence[RightFindings]) -> Self:
