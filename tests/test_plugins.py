@@ -74,6 +74,24 @@ def test_entries_of_packages_are_imported_late(install):
     assert dict(found) == {"one": 1, "late": 3, "two": 2}
 
 
+def test_code_of_a_package_is_told_from_that_before(install, tmp_path):
+    install("plus", {"two": "plus:TWO"}, "TWO = 2\n")
+    install("deep", {"three": "deep.numbers:THREE"}, "")
+    (tmp_path / "deep.py").unlink()
+    (tmp_path / "deep/parts").mkdir(parents=True)
+    for file in ("__init__.py", "numbers.py", "parts/layers.py"):
+        (tmp_path / "deep" / file).write_text("THREE = 3\n")
+    found = numbers()
+    before = found.code("two"), found.code("three")
+    assert found.code("one") == found.code("none") == ""
+    assert (found.code("two"), found.code("three")) == before
+    assert len({*before, ""}) == 3
+    (tmp_path / "plus.py").write_text("TWO = 1 + 1\n")
+    (tmp_path / "deep/parts/layers.py").write_text("THREE = 2\n")
+    assert not {*before} & {found.code("two"), found.code("three")}
+    assert "deep.numbers" not in sys.modules
+
+
 @pytest.mark.parametrize(
     ("place", "module", "reason"),
     [

@@ -351,6 +351,16 @@ def test_results_of_other_rows_are_not_kept(films, tmp_path):
         assert found["rows"] != first["rows"]
 
 
+def test_scores_by_other_code_of_a_package_are_refused(films, tmp_path, monkeypatch):
+    for code in ("", "first", "first"):  # the first ones were made without a record of it
+        monkeypatch.setattr(RECOGNISERS, "code", {"nearest": code}.get)
+        compare_recognisers(films, tmp_path / (code or "old"), ["nearest"], [0])
+    monkeypatch.setattr(RECOGNISERS, "code", {"nearest": "second"}.get)
+    compare_recognisers(films, tmp_path / "old", ["nearest"], [0])
+    with pytest.raises(ConfigError, match="scores of nearest by other code of its package"):
+        compare_recognisers(films, tmp_path / "first", ["nearest"], [0])
+
+
 def test_settings_that_differ_from_those_of_a_folder_are_named(films, tmp_path):
     compare_recognisers(films, tmp_path, ["nearest"], [0])
     message = r"asked for: recogniser.members \(none there, 1 here\). Choose another folder"

@@ -427,7 +427,7 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
         return {}
     if others := [trial.label for trial in trials if trial.is_of_others]:
         listed = "; ".join(others[:3]) + "; …" * (len(others) > 3)
-        talk(f"{study.out} has scores of other settings or data, which stay there: {listed}")
+        talk(f"{study.out} has scores of other settings, data or code, which stay there: {listed}")
         if said := changes_of_results(study):
             talk(f"it differs in {said}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)

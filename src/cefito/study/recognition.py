@@ -166,6 +166,11 @@ class RecogniserScorer(OfDataset):
                 remedy += ", or remove the file, which has no score yet, if no job works on it"
             raise ConfigError(f"{file} {problem}. {remedy}.")
         videos: dict[str, dict[str, Any]] = before["videos"]
+        for name, (method, _) in recogniser_rows().items():
+            code = RECOGNISERS.code(method.name)
+            if {one.get("code", code) for one in videos.get(name, {}).values()} - {code}:
+                problem = f"has scores of {name} by other code of its package"
+                raise ConfigError(f"{file} {problem}. Choose another folder.")
         return videos
 
     def __call__(self, job: tuple[str, int], progress: Progress = silent) -> str:
@@ -174,11 +179,12 @@ class RecogniserScorer(OfDataset):
         if _is_scored(self.scores(), job):
             return ""
         trainings = self.out / "trainings" / f"{name}-{seed}"
+        code = RECOGNISERS.code(recogniser_rows()[name][0].name)
         context = TrainingContext(
             device=self.device,
             folder=trainings,
             shared=True,
-            key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}",
+            key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}{code}",
             progress=prefixed(progress, name),
             track=self.track,
         )
@@ -189,7 +195,7 @@ class RecogniserScorer(OfDataset):
         with locked(self.out, "a comparison", wait=True):
             videos = self.scores()
             if not _is_scored(videos, job):  # another job may have scored it meanwhile
-                videos.setdefault(name, {})[str(seed)] = measured
+                videos.setdefault(name, {})[str(seed)] = measured | ({"code": code} if code else {})
                 write_json(self.out / "recognition.json", self.report(videos))
         for path in trainings.rglob("*.safetensors") if self.track else ():
             path.unlink()
