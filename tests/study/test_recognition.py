@@ -93,6 +93,10 @@ def test_scores_of_recognisers(films, tmp_path):
     assert "ECE" not in tables[1].heads
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 9
     assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
+    *_, said, few = tables[0].notes
+    assert said.startswith("Changed settings: recogniser.")
+    assert all(f"recogniser.{name} = " in said for name in small)
+    assert "three seeds (recogniser, pauses);" in few  # the nearest row has no seeds
     # results are kept
     RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
     assert compare_recognisers(*given, changes=small) == (tables, found)
