@@ -463,8 +463,8 @@ def _finish(results: Results, how: _Shown, problems: Sequence[str]) -> int:
         _show(tables, every=options.columns is not None)
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
-    written = f"{RESULTS}, scores.csv and, with columns explained, tables.md and tables.tex"
-    talk(f"wrote {written} into {out}")
+    written = f"{RESULTS}, scores.csv, tables.md and tables.tex"
+    talk(f"wrote {written} into {out}; the tables explain their columns")
     if problems:
         talk(f"error: {len(problems)} of {len(results.trials)} trials failed.", urgent=True)
     return 1 if problems else 0
