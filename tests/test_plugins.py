@@ -10,7 +10,7 @@ import torch
 from cefito.encoders.frames import Sampling
 from cefito.encoders.video import ENCODERS, Pictures, open_encoder
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
+from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads, metric_meanings
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.methods import METHODS, Method
@@ -72,6 +72,24 @@ def test_entries_of_packages_are_imported_late(install):
     assert found["one"] == 1
     assert "plus" not in sys.modules
     assert dict(found) == {"one": 1, "late": 3, "two": 2}
+
+
+def test_code_of_a_package_is_told_from_that_before(install, tmp_path):
+    install("plus", {"two": "plus:TWO"}, "TWO = 2\n")
+    install("deep", {"three": "deep.numbers:THREE"}, "")
+    (tmp_path / "deep.py").unlink()
+    (tmp_path / "deep/parts").mkdir(parents=True)
+    for file in ("__init__.py", "numbers.py", "parts/layers.py"):
+        (tmp_path / "deep" / file).write_text("THREE = 3\n")
+    found = numbers()
+    before = found.code("two"), found.code("three")
+    assert found.code("one") == found.code("none") == ""
+    assert (found.code("two"), found.code("three")) == before
+    assert len({*before, ""}) == 3
+    (tmp_path / "plus.py").write_text("TWO = 1 + 1\n")
+    (tmp_path / "deep/parts/layers.py").write_text("THREE = 2\n")
+    assert not {*before} & {found.code("two"), found.code("three")}
+    assert "deep.numbers" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -149,15 +167,21 @@ NARROW = type(SEARCHES["guided"])(NarrowSearch, SEARCHES["guided"].settings)
 ODD = type(SEARCHES["guided"])(OddSearch, OddSettings)
 
 
-def test_a_metric_of_a_package(install, monkeypatch):
+def test_a_metric_of_a_package(install, monkeypatch, caplog):
     code = (
         "from cefito.evaluation.metrics import Metric\n"
         "LAST = Metric(lambda scored: (float((scored.best[:, -1] == scored.actual[:, -1]).sum()),\n"
         "    len(scored.actual)), 'last', 'the last step is right')\n"
     )
-    install("judge", {"last_step": "judge:LAST"}, code, group=METRICS.group)
+    code += "SAME = Metric(lambda scored: (1, 1), 'SR', 'something else')\n"
+    names = {"last_step": "judge:LAST", "same": "judge:SAME", "copy": "judge:LAST"}
+    install("judge", names, code, group=METRICS.group)
     again(METRICS, monkeypatch)
     assert metric_heads()["last_step"] == "last"
+    assert {"same", "copy"}.isdisjoint(metric_heads())
+    assert metric_meanings(["success_rate"]) == {"SR": "every step is right"}
+    for head in ("SR", "last"):
+        assert f"cannot be used (its head '{head}' is that of another metric)" in caplog.text
     sums = MetricSums()
     sums.add([np.array([[0, 2]]), np.array([[0, 1]])], np.array([[1, 2], [0, 2]]))
     assert sums.percents()["last_step"] == 50

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
+from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from cefito.errors import CefitoError, ConfigError, reason
@@ -109,6 +112,23 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
         if name in self._own or name not in self.points:
             return None
         return _package(self.points[name])
+
+    def code(self, name: str) -> str:
+        """Return a digest of the code of another package's entry; empty for one of this package.
+
+        It is of all Python files of the outermost package of the entry's module, as they are now.
+        """
+        if self.package(name) is None:
+            return ""
+        spec, digest = find_spec(self.points[name].module.partition(".")[0]), sha256()
+        folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+        files = [(file, folder) for folder in folders for file in folder.rglob("*.py")]
+        if spec and spec.origin and not folders:
+            files = [(Path(spec.origin), Path(spec.origin).parent)]
+        for file, folder in sorted(files):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(folder)} {len(content)} ".encode() + content)
+        return digest.hexdigest()[:12]
 
     def said(self, name: str) -> str:
         """Return how messages call an entry, with its package if it is of another one."""

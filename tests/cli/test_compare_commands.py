@@ -50,11 +50,14 @@ def test_compare(world, tmp_path, ran, refused):
         "estimate for 8 scores: under a minute. It is of one epoch of each network" in captured.err
     )
     assert re.findall(r"(\d) scores? to go, under a minute", captured.err) == [*"7654321"]
-    names = "T2 T3 costs results.json tables.md tables.tex"
+    names = "T2 T3 costs results.json scores.csv tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
     assert text.count("| --- |") == 4
     assert (out / "tables.tex").read_text().count(r"\begin{table}") == 4
+    heads, *lines = (out / "scores.csv").read_text().splitlines()
+    assert heads.startswith("row,steps,seed,windows,success_rate,")
+    assert [line.count(",") for line in lines] == [heads.count(",")] * 8
     before = snapshot(out / "T2")
     # nothing is missing
     again = ran("compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
@@ -77,13 +80,13 @@ def test_the_small_data_set_of_the_page_is_compared_as_it_says(tmp_path, ran, mo
         "nearest window",
         "most frequent window",
     ]
-    files = {"T3", "costs", "results.json", "tables.md", "tables.tex"}
+    files = {"T3", "costs", "results.json", "scores.csv", "tables.md", "tables.tex"}
     assert {path.name for path in (tmp_path / "CMP").iterdir()} == files
 
 
 def test_scores_of_other_settings_are_named_and_stay(world, tmp_path, ran):
     given = ["compare", world.folder, "--out", tmp_path, *CHEAP]
-    said = f"{tmp_path} has scores of other settings or data, which stay there: "
+    said = f"{tmp_path} has scores of other settings, data or code, which stay there: "
     assert said not in ran(*given, "--seed", 0).err
     before = snapshot(tmp_path / "T2" / "seed0" / "trials")
     other = ["--set", "classifier_training.optimiser.epochs=1"]
@@ -155,8 +158,8 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     assert drew == "drew plans.svg"
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
     assert "4 of 4 scores are missing." in captured.err
-    files = f"results.json, tables.md and tables.tex into {tmp_path}, which explain all columns"
-    assert last == f"wrote {files}"
+    files = f"results.json, scores.csv, tables.md and tables.tex into {tmp_path}"
+    assert last == f"wrote {files}; the tables explain their columns"
     assert captured.out.count("test windows, preset paper") == 4
     again = ran(*command)
     assert "0 of 4 scores are missing." in again.err

@@ -54,6 +54,12 @@ def test_a_comparison_of_recognisers_has_tables_alone(tmp_path, capsys):
     assert "whose tables are recognition.md and .tex." in capsys.readouterr().err
 
 
+def test_a_comparison_whose_jobs_have_not_ended_says_how_to_end_it(tmp_path, capsys):
+    (tmp_path / "T3/seed0/trials").mkdir(parents=True)
+    assert main(["report", str(tmp_path), "--json"]) == 2
+    assert "without results.json. Repeat its cefito compare without" in capsys.readouterr().err
+
+
 def test_numbers_are_those_of_the_results(folder, made):
     results = Results.read(folder / "results.json")
     assert list(made.rows) == [2, 3]

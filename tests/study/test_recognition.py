@@ -92,6 +92,10 @@ def test_scores_of_recognisers(films, tmp_path):
     assert "ECE" not in tables[1].heads
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 9
     assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
+    *_, said, few = tables[0].notes
+    assert said.startswith("Changed settings: recogniser.")
+    assert all(f"recogniser.{name} = " in said for name in small)
+    assert "three seeds (recogniser, pauses);" in few  # the nearest row has no seeds
     # results are kept
     RECOGNISERS["pauses"] = replace(RECOGNISERS["pauses"], recogniser="no.module:None")
     assert compare_recognisers(*given, changes=small) == (tables, found)
@@ -348,6 +352,16 @@ def test_results_of_other_rows_are_not_kept(films, tmp_path):
             compare_recognisers(other, tmp_path / "out", ["nearest"], [0])
         found = compare_recognisers(other, tmp_path / f"{name}-out", ["nearest"], [0])[1]
         assert found["rows"] != first["rows"]
+
+
+def test_scores_by_other_code_of_a_package_are_refused(films, tmp_path, monkeypatch):
+    for code in ("", "first", "first"):  # the first ones were made without a record of it
+        monkeypatch.setattr(RECOGNISERS, "code", {"nearest": code}.get)
+        compare_recognisers(films, tmp_path / (code or "old"), ["nearest"], [0])
+    monkeypatch.setattr(RECOGNISERS, "code", {"nearest": "second"}.get)
+    compare_recognisers(films, tmp_path / "old", ["nearest"], [0])
+    with pytest.raises(ConfigError, match="scores of nearest by other code of its package"):
+        compare_recognisers(films, tmp_path / "first", ["nearest"], [0])
 
 
 def test_settings_that_differ_from_those_of_a_folder_are_named(films, tmp_path):

@@ -106,7 +106,7 @@ def drawn(monkeypatch):
     calls = []
 
     def noting(draw):
-        return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))
+        return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))[1]
 
     for name in ("draw_curves", "draw_plans"):
         monkeypatch.setattr(reproduce, name, noting(getattr(reproduce, name)))
@@ -130,7 +130,9 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     results = gather(ours)
     for number, cell in enumerate(results.trials):
         cell.metrics["success_rate"] = float(number)
-    assert figures("negatives", ours, results, ours.out) == [tmp_path / "negatives.png"]
+    written = figures("negatives", ours, results, ours.out)
+    assert written == [tmp_path / "negatives.png", tmp_path / "negatives.pdf"]
+    assert written[1].read_bytes().startswith(b"%PDF")
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
     ((panels, *_, more),) = drawn
@@ -155,7 +157,8 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
     assert run_study(ours) == []
     results = gather(ours)
-    assert figures("runtime", ours, results, ours.out) == [tmp_path / "runtime.png"]
+    written = figures("runtime", ours, results, ours.out)
+    assert written == [tmp_path / "runtime.png", tmp_path / "runtime.pdf"]
     size(tmp_path / "runtime.png")
     panels, *_ = drawn[0]
     seconds, tokens = panels.values()
@@ -181,8 +184,9 @@ def test_qualitative(world, tmp_path, drawn):
     assert run_study(ours) == []
     written = figures("qualitative", ours, gather(ours), ours.out)
     ends = ("successes", "failures")
-    assert [path.name for path in written] == [f"qualitative-T2-{end}.png" for end in ends]
-    for path in written:
+    endings = [f"{end}.{kind}" for end in ends for kind in ("png", "pdf")]
+    assert [path.name for path in written] == [f"qualitative-T2-{end}" for end in endings]
+    for path in written[::2]:
         size(path)
     names = {task.name for task in world.taxonomy.tasks}
     for (panels, _, more), right in zip(drawn, (True, False), strict=True):

@@ -203,6 +203,14 @@ def test_changes_that_need_new_scores(change, names, finished, world):
     assert [each.row.name for each in missing] == list(names)
 
 
+def test_rows_of_a_package_whose_code_has_changed_need_new_scores(finished, world, monkeypatch):
+    before = cell(made(world, finished), "frequent").run_folder
+    monkeypatch.setattr(METHODS, "code", {"frequent": "changed"}.get)
+    ours = made(world, finished)
+    assert [each.row.name for each in missing_trials(ours)] == ["frequent"]
+    assert cell(ours, "frequent").run_folder != before
+
+
 def stopping_at(name):
     """A progress that interrupts the work once something of this name begins."""
 

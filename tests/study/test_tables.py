@@ -20,7 +20,7 @@ from cefito.study.rendering import (
     signed_interval,
 )
 from cefito.study.results import Results, other_features
-from cefito.study.tables import published_rows, score_heads
+from cefito.study.tables import published_rows, score_heads, score_lines
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
@@ -413,7 +413,7 @@ def test_names_are_escaped():
 
 def test_latex():
     table = Table(
-        title="50 % of {it}",
+        title="50 % of {it}, T = 3: |É_é|",
         heads=("planner", "a_b"),
         below=1,
         notes=("± 3 – τ", "5–7: 1 − 2"),
@@ -429,7 +429,8 @@ def test_latex():
 \centering
 \begin{adjustbox}{max width=\linewidth}
 \begin{threeparttable}
-\caption{50 \% of \{it\}.}
+\caption{50 \% of \{it\}, T = 3: \textbar{}É\_é\textbar{}.}
+\label{tab:50-of-it-t-3-é-é}
 \begin{tabular}{lr}
 \toprule
 planner & a\_b \\
@@ -449,6 +450,33 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 \end{table}
 """
     )
+
+
+def test_labels_of_tables_differ(results):
+    tables = "".join(map(latex, result_tables(results)))
+    labels = re.findall(r"^\\label\{(.*)\}$", tables, re.MULTILINE)
+    assert len({*labels}) == len(labels) == tables.count(r"\caption{") > 1
+
+
+def test_rows_in_the_order_of_the_study(results):
+    """As those of an ablation, each of which adds something to the row before."""
+    kept = ["method A", "B & C_1 (50 %)", "sampled (3 windows)", "told", "half"]
+    scores, differences = result_tables(results, ordered=True)
+    assert [line[0].text for line in scores.lines] == kept
+    assert next(line[0].text for line in score_table(results, 2).lines) == "told"
+    assert [line[0].text for line in differences.lines] == [kept[1], "sampled", "told", "half"]
+
+
+def test_every_score_is_a_line(results):
+    heads, *lines = score_lines(Results.model_validate(results))
+    scored = [entry for entry in results["trials"] if "metrics" in entry]
+    assert heads[:5] == ["row", "steps", "seed", "windows", "success_rate"]
+    assert {tuple(line[:5]) for line in lines} == {
+        (each["row"], str(each["horizon"]), each["seed"], each["windows"], rate)
+        for each in scored
+        for rate in [each["metrics"]["success_rate"]]
+    }
+    assert {len(line) for line in lines} == {len(heads)}
 
 
 @pytest.mark.nightly

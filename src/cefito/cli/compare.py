@@ -18,7 +18,7 @@ from cefito.cli.values import Flag
 from cefito.data.folds import By
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
-from cefito.markup import counted
+from cefito.markup import counted, csv_text
 from cefito.recognition.methods import RECOGNISERS
 from cefito.training.trackers import TrackerName
 
@@ -237,6 +237,7 @@ class _Shown(NamedTuple):
     against: str | None  # row that others are compared with
     published: str  # which published rows stand beside them
     json: bool
+    ordered: bool = False  # rows as the study has them, not by success rate
 
 
 def _worked_on(study: Study, shown: _Shown, **executor: Any) -> tuple[int, Results | None]:
@@ -427,7 +428,7 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
         return {}
     if others := [trial.label for trial in trials if trial.is_of_others]:
         listed = "; ".join(others[:3]) + "; …" * (len(others) > 3)
-        talk(f"{study.out} has scores of other settings or data, which stay there: {listed}")
+        talk(f"{study.out} has scores of other settings, data or code, which stay there: {listed}")
         if said := changes_of_results(study):
             talk(f"it differs in {said}")
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
@@ -440,10 +441,11 @@ def _finish(results: Results, how: _Shown, problems: Sequence[str]) -> int:
     from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS
-    from cefito.study.tables import result_tables
+    from cefito.study.tables import result_tables, score_lines
 
-    options, against, published, json = how
-    tables, out = result_tables(results, against=against, published=published), options.out
+    options, against, published, json, ordered = how
+    tables = result_tables(results, against=against, published=published, ordered=ordered)
+    out = options.out
     shown_heads = {head for shown in tables for head in shown.heads}
     if lacking := [head for head in options.chosen_columns or () if head not in shown_heads]:
         talk(
@@ -454,13 +456,15 @@ def _finish(results: Results, how: _Shown, problems: Sequence[str]) -> int:
     results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
+    write_text(out / "scores.csv", csv_text(score_lines(results)))
     if json:
         print_json(results.to_dict())
     else:
         _show(tables, every=options.columns is not None)
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote {RESULTS}, tables.md and tables.tex into {out}, which explain all columns")
+    written = f"{RESULTS}, scores.csv, tables.md and tables.tex"
+    talk(f"wrote {written} into {out}; the tables explain their columns")
     if problems:
         talk(f"error: {len(problems)} of {len(results.trials)} trials failed.", urgent=True)
     return 1 if problems else 0
@@ -558,7 +562,8 @@ def reproduce(
     if experiment.dataset and not is_called(name, experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
     talk(f"{len(missing_trials(study))} of {len(study.share)} scores are missing.")
-    shown = _Shown(options, experiment.against or None, experiment.published, json)
+    against, published = experiment.against or None, experiment.published
+    shown = _Shown(options, against, published, json, experiment.ordered)
     code, results = _worked_on(study, shown)
     if experiment.draw and results is not None and not code:
         with log_warnings():

@@ -186,6 +186,10 @@ def report(
         elif (place / "recognition.json").exists():
             problem = "is a comparison of recognisers, whose tables are recognition.md and .tex"
             raise ConfigError(f"{place} {problem}. There are reports of planners and runs.")
+        elif any(place.glob("T*/seed*/trials")):
+            problem = f"is a comparison without {RESULTS}"
+            remedy = "Repeat its cefito compare without --seed and --only, which writes the file"
+            raise ConfigError(f"{place} {problem}. {remedy}.")
         else:
             document = report_run(
                 run_for_steps(place, horizon=horizon, steps=steps, device=pick_device(device)),

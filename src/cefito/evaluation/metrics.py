@@ -216,12 +216,16 @@ def checked_sums(sums: Part, metric: Metric[Any]) -> Part:
     return (total, count) if total.ndim else (float(total), float(count))
 
 
-def metric_fault(name: str, entry: Any) -> str:  # noqa: ARG001
-    """Return what is wrong with a metric of another package."""
+def metric_fault(entry: Any, others: Registry[Any]) -> str:
+    """Return what is wrong with a metric of another package, beside others."""
     if not isinstance(entry, Metric) or not callable(entry.total):
         return "its entry point is not a Metric of a function"
     words = isinstance(entry.head, str) and isinstance(entry.meaning, str)
-    return "" if words else "its head or meaning is no text"
+    if not words:
+        return "its head or meaning is no text"
+    metrics = [*map(others.__getitem__, others.shipped), *others.loaded.values()]
+    taken = entry.head and entry.head in {metric.head for metric in metrics}
+    return f"its head '{entry.head}' is that of another metric" if taken else ""
 
 
 METRICS: Registry[Metric[ScoredPlans]] = Registry(
@@ -248,7 +252,7 @@ METRICS: Registry[Metric[ScoredPlans]] = Registry(
         "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
         "position_accuracy": Metric(_positions, meaning="steps right at each position"),
     },
-    metric_fault,
+    lambda _, entry: metric_fault(entry, METRICS),
 )
 """All metrics by name, in the order of tables."""
 

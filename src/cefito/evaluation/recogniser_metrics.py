@@ -152,6 +152,8 @@ RECOGNISER_METRICS: Registry[Metric[ScoredVideo]] = Registry(
             _following(_delay), "delay (s)", "seconds to the first row that shows it", percent=False
         ),
     },
-    lambda name, entry: metric_fault(name, entry) or ("" if entry.head else "it has no head"),
+    lambda _, entry: (
+        metric_fault(entry, RECOGNISER_METRICS) or ("" if entry.head else "it has no head")
+    ),
 )
 """All metrics by name, in the order of tables."""

@@ -110,7 +110,7 @@ def train_run(
             device=device,
             folder=shared or folder,
             shared=shared is not None,
-            key=dataset.fingerprint + unusual + _begun(info),
+            key=dataset.fingerprint + unusual + _begun(info) + METHODS.code(config.method),
             progress=options.progress,
             workers=options.workers if str(device) == "cpu" else 1,
             track=options.track,

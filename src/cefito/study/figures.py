@@ -122,12 +122,12 @@ def draw_curves(
     log_places: Sequence[bool] = (),
     log_values: bool = False,
     title: str = "",
-) -> None:
+) -> list[Path]:
     """Draw panels of curves by title: means over seeds, with 90 % intervals if there are several.
 
     Args:
         panels: Curves of each panel by its title.
-        target: File of the figure.
+        target: File of the figure, beside which it is written as PDF.
         labels: Names of the horizontal axes, one a panel.
         values: Names of the vertical axes, one a panel.
         log_places: Whether each horizontal axis is logarithmic.
@@ -159,15 +159,15 @@ def draw_curves(
         if curves:
             axis.legend(fontsize=7)
     figure.suptitle(literal(title))
-    figure.savefig(target, dpi=150)
+    return _saved(figure, target)
 
 
-def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> None:
+def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> list[Path]:
     """Draw the annotated sequences and the best plans of some windows as text.
 
     Args:
         windows: Windows with their plans.
-        target: File of the figure.
+        target: File of the figure, beside which it is written as PDF.
         title: Title of the figure.
     """
     heights = [len(window.plans) + 2.2 for window in windows]
@@ -195,7 +195,14 @@ def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> N
                 axis.text(_LEAD + step, y + 0.5, short, fontsize=8, va="center", color=color)
     figure.suptitle(literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_SOFT)
+    return _saved(figure, target)
+
+
+def _saved(figure: Any, target: Path) -> list[Path]:
+    """Write a figure, and beside it as PDF for papers; return both files."""
     figure.savefig(target, dpi=150)
+    figure.savefig(target.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return [target, target.with_suffix(".pdf")]
 
 
 def literal(text: str) -> str:

@@ -49,6 +49,8 @@ from cefito.study.rendering import (
     markdown,
     resampled_legend,
     resampled_text,
+    seeds_notes,
+    settings_notes,
     signed,
     signed_interval,
 )
@@ -166,6 +168,11 @@ class RecogniserScorer(OfDataset):
                 remedy += ", or remove the file, which has no score yet, if no job works on it"
             raise ConfigError(f"{file} {problem}. {remedy}.")
         videos: dict[str, dict[str, Any]] = before["videos"]
+        for name, (method, _) in recogniser_rows().items():
+            code = RECOGNISERS.code(method.name)
+            if {one.get("code", code) for one in videos.get(name, {}).values()} - {code}:
+                problem = f"has scores of {name} by other code of its package"
+                raise ConfigError(f"{file} {problem}. Choose another folder.")
         return videos
 
     def __call__(self, job: tuple[str, int], progress: Progress = silent) -> str:
@@ -174,11 +181,12 @@ class RecogniserScorer(OfDataset):
         if _is_scored(self.scores(), job):
             return ""
         trainings = self.out / "trainings" / f"{name}-{seed}"
+        code = RECOGNISERS.code(recogniser_rows()[name][0].name)
         context = TrainingContext(
             device=self.device,
             folder=trainings,
             shared=True,
-            key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}",
+            key=f"{self.dataset.fingerprint} {self.dataset.rows_digest}{code}",
             progress=prefixed(progress, name),
             track=self.track,
         )
@@ -189,7 +197,7 @@ class RecogniserScorer(OfDataset):
         with locked(self.out, "a comparison", wait=True):
             videos = self.scores()
             if not _is_scored(videos, job):  # another job may have scored it meanwhile
-                videos.setdefault(name, {})[str(seed)] = measured
+                videos.setdefault(name, {})[str(seed)] = measured | ({"code": code} if code else {})
                 write_json(self.out / "recognition.json", self.report(videos))
         for path in trainings.rglob("*.safetensors") if self.track else ():
             path.unlink()
@@ -310,7 +318,7 @@ def compare_recognisers(
     report = scorer.report(scorer.scores())
     summaries = report["rows"]
     listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
-    tables = [_table(scorer.films, listed), _differences(scorer.films, listed, against)]
+    tables = [_table(scorer.films, listed, of_rows), _differences(scorer.films, listed, against)]
     tables = [table.of_columns(columns) for table in tables if table.lines]
     write_text(out / "recognition.md", "\n".join(map(markdown, tables)))
     write_text(out / "recognition.tex", "\n".join(map(latex, tables)))
@@ -469,7 +477,7 @@ def _title(films: _Films) -> str:
     return f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}"
 
 
-def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
+def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str, Any]) -> Table:
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
         for metric in RECOGNISER_METRICS:
@@ -482,6 +490,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
 
     kind = "group" if are_grouped(films.units) else "video"
     listed = recogniser_rows()
+    seeded = {name for name in rows if name not in listed or listed[name][0].seeded}
     meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
     return Table(
         title=_title(films),
@@ -489,7 +498,11 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]]) -> Table:
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
         legend=resampled_legend(kind),
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
-        notes=tuple(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
+        notes=(
+            *(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
+            *settings_notes({f"recogniser.{key}": value for key, value in changes.items()}),
+            *seeds_notes({name: rows[name]["seeds"] if name in seeded else None for name in rows}),
+        ),
     )
 
 

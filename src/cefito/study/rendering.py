@@ -15,6 +15,7 @@ from cefito.markup import in_markdown, markdown_table
 
 NONE = "–"
 """Text of an empty cell."""
+_SEEDS = 3  # fewer say little
 _IN_LATEX = str.maketrans(
     {
         **{sign: "\\" + sign for sign in "&%#_${}"},
@@ -27,6 +28,7 @@ _IN_LATEX = str.maketrans(
         "–": "--",
         "—": "---",
         "−": "$-$",
+        "|": r"\textbar{}",
         "…": r"\ldots{}",
         "τ": r"$\tau$",
         "\n": " ",
@@ -111,6 +113,20 @@ def resampled_legend(kind: str) -> str:
     return f"Per cent unless said, 90 % intervals ({kind}s resampled)."
 
 
+def settings_notes(settings: Mapping[str, Any]) -> list[str]:
+    """Return what is said of settings that were changed in all rows, by dotted keys."""
+    changed = ", ".join(f"{key} = {value}" for key, value in settings.items())
+    return [f"Changed settings: {changed}."] if changed else []
+
+
+def seeds_notes(seeds: Mapping[str, int | None]) -> list[str]:
+    """Return a warning of rows with few seeds, whose numbers are by row; None needs no seed."""
+    if few := [row for row, count in seeds.items() if count is not None and count < _SEEDS]:
+        rows = "all rows" if len(few) == len(seeds) else ", ".join(few)
+        return [f"Warning: fewer than three seeds ({rows}); another seed may turn the order."]
+    return []
+
+
 def markdown(table: Table) -> str:
     """A Markdown table; the best is bold, the second best italic."""
     marks: dict[int, Callable[[str], str]] = {0: str, 1: "**{}**".format, 2: "*{}*".format}
@@ -132,7 +148,8 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """A LaTeX table, of the width of the line at most; the best bold, the second underlined.
 
-    It takes the packages `booktabs`, `threeparttable` and `adjustbox`.
+    Its label is `tab:` and the words of its title. It takes the packages `booktabs`,
+    `threeparttable` and `adjustbox`.
     """
     marks: dict[int, Callable[[str], str]] = {
         0: str,
@@ -146,12 +163,14 @@ def latex(table: Table) -> str:
     if table.below:
         body.insert(len(body) - table.below, r"\midrule")
     notes = [rf"\item {_in_latex(note)}" for note in table.remarks]
+    label = re.sub(r"[\W_]+", "-", table.title.lower()).strip("-")
     lines = [
         r"\begin{table}",
         r"\centering",
         r"\begin{adjustbox}{max width=\linewidth}",
         r"\begin{threeparttable}",
         rf"\caption{{{_in_latex(table.title)}.}}",
+        rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
         " & ".join(map(_in_latex, table.heads)) + r" \\",

@@ -39,6 +39,7 @@ class Experiment:
     dataset: str = ""  # name of the paper's data set, as in `is_called`; empty for any
     against: str = ""  # the row that others are compared with; empty for the first
     published: str = ""  # the published table to show, as in `published_rows`; empty for none
+    ordered: bool = False  # whether tables leave the rows in their order, not by success rate
     needs: str = "a prepared data set"
     draw: Callable[[Study, Results, Path], list[Path]] | None = None  # returns the files
 
@@ -145,7 +146,7 @@ def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
         named = {float(place): f"{letter}-{place}" for place in places}
         points = [(place, rates[name]) for place, name in named.items() if name in rates]
         panels[title] = [Curve(label=label, points=points)] if points else []
-    draw_curves(
+    return draw_curves(
         panels,
         out / "negatives.png",
         labels=("N", "r"),
@@ -153,12 +154,11 @@ def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
         log_places=(True, False),
         title=_title(results),
     )
-    return [out / "negatives.png"]
 
 
 def _draw_runtime(_: Study, results: Results, out: Path) -> list[Path]:
     """Seconds and token forwards a query against the horizon."""
-    draw_curves(
+    return draw_curves(
         {
             "runtime": _cost_curves(results, "seconds_per_query"),
             "token forwards": _cost_curves(results, "token_forwards_per_query"),
@@ -169,7 +169,6 @@ def _draw_runtime(_: Study, results: Results, out: Path) -> list[Path]:
         log_values=True,
         title=_title(results),
     )
-    return [out / "runtime.png"]
 
 
 def _cost_curves(results: Results, cost: str) -> list[Curve]:
@@ -187,7 +186,7 @@ def _cost_curves(results: Results, cost: str) -> list[Curve]:
 
 def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
     """The five best plans of successes and failures, of different tasks if possible."""
-    row, written = study.rows[0], []
+    row, written = study.rows[0], list[Path]()
     for horizon in study.horizons:
         trial = next(trial for trial in study.trials if trial.horizon == horizon)
         planner = row.apply(open_run(trial.run_folder, device=pick_device(study.device)).planner)
@@ -203,8 +202,8 @@ def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
                 best = [plans[index] for index in chosen]
                 shown = ScoredWindows(best, windows.subset(chosen)).window_plans(study.dataset)
                 target = out / f"qualitative-T{horizon}-{name}.png"
-                draw_plans(shown, target, title=f"{_title(results)}, T = {horizon}: {name}")
-                written.append(target)
+                title = f"{_title(results)}, T = {horizon}: {name}"
+                written += draw_plans(shown, target, title=title)
     return written
 
 
@@ -227,12 +226,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         "training analysis: loss, margin, auxiliary reconstruction",
         _ablation_rows,
         against="baseline",
+        ordered=True,
         published="ablation",
     ),
     "text-encoder": Experiment(
         "text encoder analysis",
         _text_encoder_rows,
         against="actions-learned",
+        ordered=True,
         published="text-encoder",
         needs="a prepared data set, with text embeddings of its actions for that row",
     ),
@@ -241,6 +242,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         _negative_rows,
         horizons=(3,),
         against="N-50",
+        ordered=True,
         draw=_draw_negatives,
     ),
     "classifier": Experiment(

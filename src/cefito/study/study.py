@@ -33,6 +33,7 @@ from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.metrics import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.planners.methods import (
+    METHODS,
     PlannerVariant,
     RunConfig,
     find_method,
@@ -115,7 +116,8 @@ class Study(OfDataset):
             of_lengths = [self._trial(row, length, seed) for length in lengths]
         config, settings = self._config(trained, horizon)
         folder = self.out / f"T{steps_text(horizon, shortest)}" / f"seed{seed}"
-        training = _digest([self.dataset.fingerprint, self.selection, settings])
+        code = [name for name in [METHODS.code(trained.method)] if name]
+        training = _digest([self.dataset.fingerprint, self.selection, settings, *code])
         key = _digest(
             [
                 self.dataset.fingerprint,
@@ -130,6 +132,7 @@ class Study(OfDataset):
                 seed,
                 *["stored task"] * row.stored_task,
                 *([] if shortest is None else [shortest, *(trial.key for trial in of_lengths)]),
+                *code,
             ]
         )
         return Trial(

@@ -31,6 +31,8 @@ from cefito.study.rendering import (
     Table,
     resampled_legend,
     resampled_text,
+    seeds_notes,
+    settings_notes,
     signed,
     signed_interval,
 )
@@ -54,7 +56,6 @@ _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "
     "window is planned by a run of the number that the any-length chain of the seed predicts."
 )
-_SEEDS = 3  # fewer say little
 _OTHERS = ("SR over seeds", "SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
 _UNRANKED = ("chance_calibration_error",)  # neither is better
@@ -66,7 +67,11 @@ def score_heads() -> tuple[str, ...]:
 
 
 def result_tables(
-    results: Results, *, against: str | None = None, published: str = "main"
+    results: Results,
+    *,
+    against: str | None = None,
+    published: str = "main",
+    ordered: bool = False,
 ) -> list[Table]:
     """Tables of scores and differences at each horizon.
 
@@ -74,16 +79,19 @@ def result_tables(
         results: Scores of a study.
         against: Row that others are compared with; by default the first.
         published: Table as in `published_rows`; empty for none.
+        ordered: Leave rows in the order of the study, not by success rate.
     """
     tables = []
     for horizon in results.horizons:
-        tables.append(score_table(results, horizon, published=published))
-        differences = difference_table(results, horizon, against=against)
+        tables.append(score_table(results, horizon, published=published, ordered=ordered))
+        differences = difference_table(results, horizon, against=against, ordered=ordered)
         tables += [differences] if differences.lines else []
     return tables
 
 
-def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
+def score_table(
+    results: Results, horizon: int, *, published: str = "main", ordered: bool = False
+) -> Table:
     """Scores of all rows at one horizon, by success rate: mean over seeds, and 90 % interval.
 
     Videos are resampled, or seeds for results of an earlier version without intervals.
@@ -93,6 +101,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         results: Scores of a study.
         horizon: T.
         published: Table as in `published_rows`; empty for none.
+        ordered: Leave rows in the order of the study.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -106,14 +115,12 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     others = _OTHERS[by_seed:]  # columns of intervals over seeds, unless all are
     heads = ("planner", *metrics.values(), *others)
     notes = [_UNKNOWN_LENGTH] * (results.shortest is not None)
-    if results.settings:
-        changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
-        notes.append(f"Changed settings: {changed}.")
+    notes += settings_notes(results.settings)
     full = len(results.windows_of(horizon).video)
     resampled = (results.intervals or {}).get(horizon, {})
     # of each row with scores: means, whether it is ranked, and texts
     scored: list[tuple[list[float | None], bool, list[str]]] = []
-    few = []
+    seeds_of = dict[str, int | None]()
     for row in results.rows:
         failed: defaultdict[str, list[str]] = defaultdict(list)
         for trial in results.failed(horizon, row.name):
@@ -145,11 +152,10 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
                 for trial in trials
                 if trial.replies is not None
             ]
-            few += [row.title] * (len(trials) < _SEEDS)
-    scored.sort(key=lambda line: -line[0][0] if line[0] and line[0][0] is not None else 0)
-    if few:
-        rows = "all rows" if len(few) == len(scored) else ", ".join(few)
-        notes.append(f"Warning: fewer than three seeds ({rows}); another seed may turn the order.")
+            seeds_of[row.title] = len(trials)
+    if not ordered:
+        scored.sort(key=lambda line: -line[0][0] if line[0] and line[0][0] is not None else 0)
+    notes += seeds_notes(seeds_of)
     ranks = [
         [0] * len(scored)
         if name in _UNRANKED
@@ -175,6 +181,30 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         meanings=metric_meanings(metrics) | _MEANINGS,
         notes=(*notes, *more),
     )
+
+
+def score_lines(results: Results) -> list[list[Any]]:
+    """Return every score of every trial, a line each, below the names of the columns."""
+    scored = [
+        trial
+        for horizon in results.horizons
+        for row in results.rows
+        for trial in results.scored(horizon, row.name)
+    ]
+    names = [*metric_heads(), *CALIBRATION_HEADS]
+    names = [name for name in names if any(trial.percent(name) is not None for trial in scored)]
+    costs = ("seconds_per_query", "token_forwards_per_query")
+    return [
+        ["row", "steps", "seed", "windows", *names, *costs],
+        *(
+            [
+                *(trial.row, results.steps(trial.horizon), trial.seed, trial.windows),
+                *map(trial.percent, names),
+                *(getattr(trial, cost) for cost in costs),
+            ]
+            for trial in scored
+        ),
+    ]
 
 
 def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
@@ -263,13 +293,16 @@ def published_table(scores: RunEvaluation, features: str | None = None) -> Table
     )
 
 
-def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
+def difference_table(
+    results: Results, horizon: int, *, against: str | None = None, ordered: bool = False
+) -> Table:
     """Success rate of every row less that of one row, over common seeds and windows, best first.
 
     Args:
         results: Scores of a study.
         horizon: T.
         against: Row that others are compared with; by default the first.
+        ordered: Leave rows in the order of the study.
     """
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
@@ -293,13 +326,15 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
                 f"{windows:,}",
             )
             lines.append((difference.mean, tuple(Entry(text=text) for text in texts)))
+    if not ordered:
+        lines.sort(key=lambda line: -line[0])
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
         heads=(
             *("planner", "difference", f"90 % interval, {windows_of.kind}s resampled"),
             *("over seeds", "windows"),
         ),
-        lines=tuple(line for _, line in sorted(lines, key=lambda line: -line[0])),
+        lines=tuple(line for _, line in lines),
     )
 
 
