@@ -384,8 +384,17 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
     shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
-    assert len(METHODS.keys() - shared - {"nearest", "frequent"}) == 11  # in README
-    assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")
+    methods = METHODS.keys() - shared - {"nearest", "frequent"}
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (named,) = re.findall(r"for eleven methods\*\*: (.*?) are trained, or asked", readme)
+    named = {re.sub(r"the |\[|s\]\(.*", "", name) for name in re.split(", | and ", named)}
+    assert named == {METHODS[name].title.removesuffix(", exact") for name in methods}
+    assert len(named) == 11
+    assert f"You need Python {least} or newer." in readme
+    further = [f"`{name}`" for name, method in METHODS.items() if method.abilities.finetuning]
+    *first, last = further
+    own_data = (ROOT / "docs" / "your-own-data.md").read_text(encoding="utf-8")
+    assert f"Runs of {', '.join(first)} and {last} (`--steps`) can be finetuned." in own_data
 
 
 def test_precisions_of_presets():
