@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -161,6 +161,9 @@ def test_what_grows_with_data():
         ]
         assert [grown, seconds, memory, away] == ends
     batch, page = scale["plan-batch"], text_of("scale")
+    first, *_ = scale["windows, one epoch"]["rows"]
+    per_number = first["mib_of_windows"] * 2**20 / first["windows"] / scale["features"]
+    assert f"Windows take {per_number:.0f} bytes a feature" in page
     each = 1000 * batch["cpu_seconds"]["each"]
     assert f"a million queries take {batch['cpu_seconds']['of_a_million']:.0f} s" in page
     assert f"a worker takes {each:.2f} ms of CPU time a query" in page
@@ -195,7 +198,12 @@ def sentences() -> Iterator[tuple[str, str]]:
         "the field of one seed takes about {:.0f} hours on NIV, {:.0f} on CrossTask and {:.0f} on"
     )
     yield "reproduce", f"for 200 epochs at T = 3, {told.format(*hours)} COIN"
+    released = read("training-released")
+    share = released["bfloat16"]["cpu_seconds"] / released["float32"]["cpu_seconds"]
+    assert 0.45 < share < 0.55  # "takes about half"
     draws = read("few-videos-ikea")["draws"]
+    edits = [mean(draw[name]["edit"] for draw in draws) for name in ("asformer", "segmental")]
+    assert edits[0] < edits[1]  # "with worse steps"
     rows = [mean(draw[name]["frame"] for draw in draws) for name in ("asformer", "segmental")]
     yield (
         "which-method",
@@ -348,6 +356,12 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     most = max(one["stations"] for one in results if one["processes"] == 1 and not one["missed"])
     assert most == 100
     yield "operate", "One process follows a hundred stations that send rows, and"
+    each = ([one["load_average"] for one in results if one["processes"] == n] for n in (1, 2))
+    loads = (half_up(end(loads), "1") for loads in each for end in (min, max))
+    told = "(a load of {} to {} with one process, of {} to {} with two; the service"
+    yield "serve", told.format(*loads)
+    row = mean(1000 * one["cpu_share"] / one["answered_per_second"] for one in results[3:5])
+    yield "serve", f"With brief answers a row took {row:.0f} ms of a core"
     each = [one["mib_per_station"] for one in results if one["stations"] >= 50]
     ends = [f"{min(one):.0f} to {half_up(max(one), '1')} MiB" for one in held]
     yield "serve", f"One process held {ends[0]}, two and their supervisor {ends[1]} together, and"
@@ -382,6 +396,11 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     waits = [flood[how][key] / 1000 for how in ("flooded", "alone") for key in ("p50_ms", "p99_ms")]
     told = "waited {:.1f} s in the median (99 %: {:.1f} s; alone {:.1f} s, {:.1f} s;"
     yield "serve", told.format(*waits)
+    before = read("flood")["before (ec07608a)"]["flooded"]
+    plans = before["statuses"]["plans"]["200"], before["plans"]
+    yield "serve", "before gaps had a closed form, {} of {} plans were answered".format(*plans)
+    assert "--upgrades 6 --sessions 20 " in read("upgrades")["command"]
+    yield "operate", "Over six upgrades, with 20 sessions opened on each version"
     start, *after = ((one["after"], *one["mib"]) for one in read("upgrades")["results"])
     two = [mib for what, mib in after if "further sessions" in what]
     one = [mib for what, mib in after if "further sessions" not in what]
@@ -411,6 +430,14 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     told = f"held {ends[0]} and {min(each):.1f} to {max(each):.1f} MiB a station from eight"
     yield "operate", told
     yield "operate", f"one that encodes pictures {ends[1]}, and {ends[2]} for its encoder"
+    stored = [
+        [one["store_kib_per_row"] for one in of if one.get("store_kib_per_row")]
+        for of in (rows, shown)
+    ]
+    kib, picture = map(median, stored)
+    yield "operate", f"Valkey, a row took {kib:.1f} KiB in the median, {kib * 3600 / 1024:.0f} MiB an"
+    told = f"1,280 numbers, {min(stored[1]):.0f} to {max(stored[1]):.0f} KiB, "
+    yield "operate", f"{told}{picture * 3600 / 1024:.0f} MiB an hour and station"
     raised = [one for one in every if "priority" in one]
     (valkey, files) = [[half_up(one[key], "1") for key in ("p50_ms", "p95_ms")] for one in raised]
     told = "100 stations within {} ms in the median (95 %: {} ms), and with files instead of Valkey"
@@ -418,6 +445,7 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     quiet = read("stations-pictures")["results"]
     assert [one["lost"] for one in quiet] == [0] * 4
     fifty, hundred, fifty2, hundred2 = quiet
+    assert (fifty["missed"], fifty2["missed"]) == (0, 0)
     told = "a median of {:.0f} ms (95 %: {:.0f} ms) from one process and {:.0f} ms ({:.0f} ms) from"
     yield (
         "operate",
