@@ -35,6 +35,7 @@ from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.errors import ConfigError
 from cefito.inference import next_films
+from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
 from cefito.planners.methods import METHODS, load_config
 from cefito.recognition import stream
@@ -48,6 +49,7 @@ from cefito.settings import flattened
 from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
+from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -359,6 +361,13 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
         ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
         ("plan-batch", "in groups of {cefito.batch.planning.PIECE},"),
+        ("verify", "less than {cefito.recognition.held_out._LEAST_RATIO:.0%} of the 5th"),
+        ("verify", "median is below {cefito.recognition.held_out._LEAST_RATIO:.0%} of their 5th"),
+        ("verify", "less than {cefito.verification.correction._SLIP:.0%} of its usual length"),
+        ("verify", "fewer than {cefito.recognition.trials._ENOUGH:.0%} of either kind are seen"),
+        ("verify", "A track has at most {cefito.serve.whole_videos._MOST_STEPS:,} steps"),
+        ("verify", "Of tasks with more than {cefito.verification.order.MOST} steps"),
+        ("recognise", "another one ({cefito.inference.recordings._CLEAR:.0%}) is named"),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
         ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),
         ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
@@ -378,7 +387,8 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
-    following = RecogniserConfig()
+    following, judging = RecogniserConfig(), VerifierConfig()
+    assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -388,8 +388,9 @@ VERIFICATION = """
 row by row, {early[skip_named]} of 24 skips are named and {early[swap_found]} of 24 exchanges found
 found ({early[swap_named]} as out of order), with {early[false]} findings in the 72 right films and
 in the 72 right films and {early[wrong]} of other steps. Once each film is over, {late[skip_named]}
-skips are named and all exchanges found in all ({late[swap_named]} as out of order), with {late[false]}
-findings in right films and {late[wrong]} of other steps. The median delay is {delay:1} seconds
+skips are named and all exchanges found in all ({late[swap_named]} as out of order), with
+with {late[false]} findings in right films and {late[wrong]} of other steps.
+The median delay is {delay:1} seconds
 and {doubts} a word of doubt, of which {unseen} say that mistakes of one
 {last[skip_named]} skips named, {last[swap_found]} exchanges found, {last[swap_named]} as out of
 The other five have {other} findings
@@ -400,7 +401,7 @@ The other five have {other} findings
 {said} % are found, at 16.9 false alarms an hour, and {open} % are found or left open
 {ikea[unsure_an_hour]:1} steps an hour of the videos as they are ({each} a video)
 the right test videos ({ikea[hours]} hours) have {kept}.
-0, {cut8[1]} and {cut8[2]} % of 11 cuts and {swapped8} % of 11 exchanges are found at 1, 3 and 10 false alarms an hour
+0, {cut8[1]} and {cut8[2]} % of 11 cuts and {swapped8} % of 11 exchanges
 by default {said8} % at {alarms8:1}; {recipes[unsure_an_hour]:1} steps an hour are left open
 the right test videos have {kept8}.
 {before} % of 30 cuts of IKEA ASM and {before8} % of 28 cuts of 8 recipes

@@ -332,9 +332,7 @@ def test_a_folder_of_sessions_that_is_none_is_refused(place, run_with_recogniser
 @pytest.mark.parametrize(
     "line", ['{"done":' + "[" * 100_000 + "\n", "[]\n", '{"done":"\\ud800"}\n']
 )
-def test_an_event_that_cannot_be_read_is_told(
-    serving, run_with_recogniser, tmp_path, caplog, line
-):
+def test_an_event_that_cannot_be_read_is_told(serving, run_with_recogniser, tmp_path, caplog, line):
     runs = (run_with_recogniser.folder,)
     state = begin(serving(runs=runs, session_folder=tmp_path))
     (file,) = (tmp_path / "sessions").iterdir()
