@@ -49,6 +49,7 @@ from cefito.settings import flattened
 from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
+from cefito.study.verifiers import VERIFIERS
 from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
 
@@ -259,6 +260,7 @@ def test_rows_and_methods_exist(page):
     if page.name in ("own-planners.md", "measured.md"):  # to be written; of earlier versions
         return
     names = {"planners": {*ROWS, "all"}, "recognisers": recogniser_rows(), "method": METHODS}
+    names |= {"verifiers": VERIFIERS}
     given = rf"--({'|'.join(names)})[ =]([\w,+-]+)"
     for option, value in re.findall(given, page.read_text(encoding="utf-8")):
         rows = {row.removesuffix("-true-task") for row in value.split(",")} - {"", "NAME"}
@@ -335,6 +337,7 @@ def first_cells(page: str, head: str) -> list[str]:
     [
         ("searches.md", "search", SEARCHES),
         ("compare.md", "name", ROWS),
+        ("recognise.md", "row", recogniser_rows()),
         ("plan-batch.md", "column", [*Columns.model_fields, *PlanRow.model_fields]),
         ("searches.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
     ],
