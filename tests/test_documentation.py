@@ -34,9 +34,11 @@ from cefito.cli.share import report
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.errors import ConfigError
+from cefito.evaluation.metrics import METRICS
 from cefito.inference import next_films
 from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
+from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config
 from cefito.recognition import stream
 from cefito.recognition.settings import RecogniserConfig
@@ -44,6 +46,7 @@ from cefito.report.frames import TOTAL
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
+from cefito.search.guided import GuidedSearch
 from cefito.search.settings import SEARCHES
 from cefito.settings import flattened
 from cefito.study import costs
@@ -371,6 +374,15 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("verify", "A track has at most {cefito.serve.whole_videos._MOST_STEPS:,} steps"),
         ("verify", "Of tasks with more than {cefito.verification.order.MOST} steps"),
         ("recognise", "another one ({cefito.inference.recordings._CLEAR:.0%}) is named"),
+        ("searches", "keep the {cefito.search.screening._KEPT:,} best"),
+        ("searches", "a width of {cefito.field.fields._WIDE} or more"),
+        ("searches", "the chain's {cefito.planners.cefito.fit.CANDIDATES} likeliest sequences of"),
+        ("searches", "less than {cefito.inference.contradictions.UNLIKELY:.0%} together"),
+        (
+            "planners",
+            "names are cut to {cefito.planners.planllm.planner._NAME_TOKENS} tokens",
+        ),
+        ("planners", "captions to {cefito.planners.planllm.planner._CAPTION_TOKENS}."),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
         ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),
         ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
@@ -390,6 +402,11 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
+    assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))
+    scores = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| [^|]+ \| `(\w+)` \|", scores, re.MULTILINE)[: len(METRICS)] == [
+        *METRICS
+    ]
     following, judging = RecogniserConfig(), VerifierConfig()
     assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
@@ -419,6 +436,25 @@ def test_precisions_of_presets():
                 part = key.removesuffix(".precision")
                 exact = preset == "small" or part in {"recogniser"} | own[preset]
                 assert value == ("float32" if exact else "auto"), (preset, key)
+
+
+@pytest.mark.parametrize(
+    ("preset", "search", "planners"),
+    [
+        ("small", "auto", ("observations", 0.003, 100, 1)),
+        ("paper", "exhaustive", ("names", 1, 1500, 3)),
+        ("released", "exhaustive", ()),
+    ],
+)
+def test_settings_of_presets_that_searches_and_planners_name(preset, search, planners):
+    values = flattened(settings_values(preset))
+    keys = ("schema_model.descriptions", "planllm.captions", "p3iv.samples", "p3iv.rows")
+    assert [values[key] for key in keys[: len(planners)]] == [*planners]
+    assert values["pdpp.sampling"] == values["mtid.sampling"] == 10  # deterministic steps
+    for method, given in (("cefito", search), ("cefito+chain", "guided")):
+        chosen = flattened(load_config(preset, method=method).sections)
+        assert (chosen["search.method"], chosen["search.budget_gflop"]) == (given, 50)
+    assert chosen["search.refinements"] == 0
 
 
 def test_the_keys_of_epochs_are_all_listed():

@@ -263,6 +263,13 @@ def sentences() -> Iterator[tuple[str, str]]:
     yield from sentences_on_mistakes()
     yield from sentences_on_stations()
     yield from sentences_on_verification()
+    most = max(run[of] for run in read("batch")["rates"] for of in ("peak_mib", "worker_peak_mib"))
+    yield "plan-batch", f"each process held at most {half_up(most, '1')} MiB (`batch.json`)"
+    aligned = [
+        mean(trial["metrics"]["success_rate"] for trial in read(name)["trials"])
+        for name in ("viterbi-alignment-sum-ikea-T3", "viterbi-alignment-mean-ikea-T3")
+    ]
+    yield "planners", "{:.1f} % success, as published {:.1f} ± 9.2".format(*aligned)
     yield from sentences_on_recognition()
     estimates, threads = read("estimates"), read("quickstart-threads")["rows"]
     for part, of in (("planners", "at T = 3 and 4"), ("recognisers", "of eight rows")):
