@@ -41,7 +41,7 @@ from cefito.inference.plan_formats import PlanRow
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config
 from cefito.recognition import stream
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
@@ -408,6 +408,8 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         *METRICS
     ]
     following, judging = RecogniserConfig(), VerifierConfig()
+    assert (MSTCNConfig().epochs, OnlineConfig().units) == (100, 128)
+    assert (OnlineConfig().sure, OnlineConfig().shortest) == (0.4, 1)
     assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
