@@ -34,20 +34,26 @@ from cefito.cli.share import report
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.errors import ConfigError
+from cefito.evaluation.metrics import METRICS
 from cefito.inference import next_films
+from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
+from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config
 from cefito.recognition import stream
-from cefito.recognition.settings import RecogniserConfig
+from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
+from cefito.search.guided import GuidedSearch
 from cefito.search.settings import SEARCHES
 from cefito.settings import flattened
 from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
+from cefito.study.verifiers import VERIFIERS
+from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -257,6 +263,7 @@ def test_rows_and_methods_exist(page):
     if page.name in ("own-planners.md", "measured.md"):  # to be written; of earlier versions
         return
     names = {"planners": {*ROWS, "all"}, "recognisers": recogniser_rows(), "method": METHODS}
+    names |= {"verifiers": VERIFIERS}
     given = rf"--({'|'.join(names)})[ =]([\w,+-]+)"
     for option, value in re.findall(given, page.read_text(encoding="utf-8")):
         rows = {row.removesuffix("-true-task") for row in value.split(",")} - {"", "NAME"}
@@ -333,6 +340,7 @@ def first_cells(page: str, head: str) -> list[str]:
     [
         ("searches.md", "search", SEARCHES),
         ("compare.md", "name", ROWS),
+        ("recognise.md", "row", recogniser_rows()),
         ("plan-batch.md", "column", [*Columns.model_fields, *PlanRow.model_fields]),
         ("searches.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
     ],
@@ -359,6 +367,22 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
         ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
         ("plan-batch", "in groups of {cefito.batch.planning.PIECE},"),
+        ("verify", "less than {cefito.recognition.held_out._LEAST_RATIO:.0%} of the 5th"),
+        ("verify", "median is below {cefito.recognition.held_out._LEAST_RATIO:.0%} of their 5th"),
+        ("verify", "less than {cefito.verification.correction._SLIP:.0%} of its usual length"),
+        ("verify", "fewer than {cefito.recognition.trials._ENOUGH:.0%} of either kind are seen"),
+        ("verify", "A track has at most {cefito.serve.whole_videos._MOST_STEPS:,} steps"),
+        ("verify", "Of tasks with more than {cefito.verification.order.MOST} steps"),
+        ("recognise", "another one ({cefito.inference.recordings._CLEAR:.0%}) is named"),
+        ("searches", "keep the {cefito.search.screening._KEPT:,} best"),
+        ("searches", "a width of {cefito.field.fields._WIDE} or more"),
+        ("searches", "the chain's {cefito.planners.cefito.fit.CANDIDATES} likeliest sequences of"),
+        ("searches", "less than {cefito.inference.contradictions.UNLIKELY:.0%} together"),
+        (
+            "planners",
+            "names are cut to {cefito.planners.planllm.planner._NAME_TOKENS} tokens",
+        ),
+        ("planners", "captions to {cefito.planners.planllm.planner._CAPTION_TOKENS}."),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
         ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),
         ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
@@ -378,14 +402,31 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
-    following = RecogniserConfig()
+    assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))
+    scores = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| [^|]+ \| `(\w+)` \|", scores, re.MULTILINE)[: len(METRICS)] == [
+        *METRICS
+    ]
+    following, judging = RecogniserConfig(), VerifierConfig()
+    assert (MSTCNConfig().epochs, OnlineConfig().units) == (100, 128)
+    assert (OnlineConfig().sure, OnlineConfig().shortest) == (0.4, 1)
+    assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
     shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
-    assert len(METHODS.keys() - shared - {"nearest", "frequent"}) == 11  # in README
-    assert f"You need Python {least} or newer." in (ROOT / "README.md").read_text(encoding="utf-8")
+    methods = METHODS.keys() - shared - {"nearest", "frequent"}
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (named,) = re.findall(r"for eleven methods\*\*: (.*?) are trained, or asked", readme)
+    named = {re.sub(r"the |\[|s\]\(.*", "", name) for name in re.split(", | and ", named)}
+    assert named == {METHODS[name].title.removesuffix(", exact") for name in methods}
+    assert len(named) == 11
+    assert f"You need Python {least} or newer." in readme
+    further = [f"`{name}`" for name, method in METHODS.items() if method.abilities.finetuning]
+    *first, last = further
+    own_data = (ROOT / "docs" / "your-own-data.md").read_text(encoding="utf-8")
+    assert f"Runs of {', '.join(first)} and {last} (`--steps`) can be finetuned." in own_data
 
 
 def test_precisions_of_presets():
@@ -397,6 +438,22 @@ def test_precisions_of_presets():
                 part = key.removesuffix(".precision")
                 exact = preset == "small" or part in {"recogniser"} | own[preset]
                 assert value == ("float32" if exact else "auto"), (preset, key)
+
+
+def test_settings_of_presets_that_searches_and_planners_name():
+    keys = ("schema_model.descriptions", "planllm.captions", "p3iv.samples", "p3iv.rows")
+    for preset, search, expected in (
+        ("small", "auto", ["observations", 0.003, 100, 1]),
+        ("paper", "exhaustive", ["names", 1, 1500, 3]),
+        ("released", "exhaustive", None),
+    ):
+        values = flattened(settings_values(preset))
+        assert expected in (None, [values[key] for key in keys])
+        assert values["pdpp.sampling"] == values["mtid.sampling"] == 10  # deterministic steps
+        for method, given in (("cefito", search), ("cefito+chain", "guided")):
+            chosen = flattened(load_config(preset, method=method).sections)
+            assert (chosen["search.method"], chosen["search.budget_gflop"]) == (given, 50)
+        assert chosen["search.refinements"] == 0
 
 
 def test_the_keys_of_epochs_are_all_listed():

@@ -74,6 +74,7 @@ def test_the_commands_of_the_page(run_with_recogniser, place, call, monkeypatch)
     assert (types[0], types[-1]) == ("film.begun", "film.ended")
     assert {event["data"]["film"] for event in told(place)} == {"NEW.npy"}
     assert "do: " in said[2][2]
+    assert "next: " not in said[2][2]
     assert json.loads(said[3][1].splitlines()[0])["gate"]["confirmed"] == []
     assert "wrote NEW-steps.mp4" in said[4][2]
     assert (place / "NEW-steps.mp4").stat().st_size > 0
@@ -237,6 +238,10 @@ def test_lines_between_rows_confirm(follow, place, monkeypatch):
     steps = gated[-1]["gate"]["confirmed"]
     assert [(step["name"], step["by"]) for step in steps][:1] == [(first, "person")]
     assert {step["by"] for step in steps[1:]} <= {"recogniser"}
+    lines[60] = json.dumps({"skip": first})
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    _, gated, _ = follow("--gate", "--critical", first, source=("-",))
+    assert gated[-1]["gate"]["confirmed"][0]["skipped"]
     for gate, line in ((False, {"confirm": first}), (True, {"at": 0})):
         monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(line)))
         code, _, err = follow(*["--gate"] * gate, source=("-",))

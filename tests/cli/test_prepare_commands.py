@@ -61,6 +61,8 @@ def test_prepare_options(make_source, feature_folder, tmp_path, ran, refused):
     value = json.loads(ran(*prepare, *given, "--out", target, "--name", "Mine", *options).out)
     assert value["beyond"] == {"policy": "rewrite", "steps": 2, "videos": ["i"]}
     assert value["videos"] == {"annotated": 10, "prepared": 8}
+    left_out = {part["reason"]: part["videos"] for part in value["left_out"]}
+    assert left_out == {"no features": ["c"], "no steps": ["g"]}
     dataset = open_dataset(target)
     assert (dataset.name, dataset.observation_dim) == ("Mine", 4)
     assert dataset.start.dtype == np.float32

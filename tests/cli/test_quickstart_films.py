@@ -172,6 +172,8 @@ def test_labels_of_two_forms_are_joined_as_the_refusal_says(quick, ran, refused,
     assert (
         "to use all, join them first: cefito data steps FILES --out STEPS.csv. (--labels)" in text
     )
+    assert "labels of 2 forms" in refused(*given, "--labels", folder)
+    assert "has labels of one film, 'f0'" in refused(*given, "--labels", folder / "a.csv")
     joined = tmp_path / "STEPS.csv"
     ran("data", "steps", folder / "a.csv", folder / "f1.eaf", "--task", "tyre", "--out", joined)
     said = json.loads(ran(*given[:-2], "--labels", joined, "--json").out)

@@ -136,6 +136,8 @@ def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, f
     (video,) = json.loads(out)
     assert code == 3
     assert [(one["kind"], one["name"]) for one in video["deviations"]] == [("missing", "pour")]
+    code, out, _ = call("verify", films / "RUN", cut, "--check", "--json", "--min-probability", 1)
+    assert (code, [one["name"] for one in json.loads(out)[0]["unsure"]]) == (4, ["pour"])
     _, _, err = call("verify", films / "RUN", cut)
     assert "to do: pour" in err
     _, out, err = call("annotate", films / "RUN", cut, "--out", tmp_path / "OUT", "--json")
@@ -227,6 +229,7 @@ def test_a_film_of_no_known_task_is_named_wherever_its_steps_go(films, call, tmp
     for more in ((), ("--out", tmp_path / "STEPS.csv"), ("--json",)):
         err = call("recognise", films / "RUN", films / "FEATURES" / "v10.npy", *more)[2]
         assert said in err.splitlines()
+    assert call("verify", films / "RUN", films / "FEATURES" / "v10.npy", "--check")[0] == 4
 
 
 @pytest.mark.parametrize("command", ["recognise", "verify"])

@@ -1,6 +1,8 @@
 """`cefito verify` and `cefito graph` on steps that are given, by a run of a simulated world."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from tiny_runs import TINY_RUN, as_arguments
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
 SWAPPED = [RIGHT[1], RIGHT[0], *RIGHT[2:]]
 TASK = "Brew Spiced Tea"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "verify.md").read_text("utf-8")
 BAD = "<b>&<script>alert(1)</script>"
 
 
@@ -52,11 +56,28 @@ def test_findings_of_a_table(call, run, table):
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
 
 
+def test_the_findings_of_the_page(call, tmp_path):
+    """By the table of the example, whose orders a run of it has, too."""
+    steps = ["loosen nuts", "jack up", "put on wheel", "take off wheel", "jack down"]
+    videos = {"monday": [*steps, "tighten nuts"], "tuesday": [*steps[:2], *steps[3:1:-1], steps[4]]}
+    lines = [
+        f"{video},change tyre,{step},{1 + 7 * place},{7 + 7 * place}"
+        for video, names in videos.items()
+        for place, step in enumerate(names)
+    ]
+    lines[-1] = "tuesday,change tyre,jack down,27,50"
+    (tmp_path / "NEW.csv").write_text("\n".join(["video,task,step,start,end", *lines]))
+    _, out, err = call("verify", ROOT / "examples/table/steps.csv", tmp_path / "NEW.csv")
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    said = [line for line in err.splitlines() if not line.startswith("warning")]
+    assert [*said, *out.splitlines()] == shown.splitlines()
+
+
 def test_files_of_steps_that_cannot_be_read_are_left_out_and_named(call, run, table, tmp_path):
     right, other = table(right=RIGHT), table("OTHER.csv", task="unknown", other=RIGHT)
     bad = tmp_path / "bad.eaf"
     bad.write_text("<ANNOTATION_DOCUMENT>")
-    code, out, err = call("verify", run, bad, right, other, "--json")
+    code, out, err = call("verify", run, bad, right, other, "--json", "--check")
     assert code == 2
     assert [video["video"] for video in json.loads(out)] == ["right"]
     lines = (line for line in err.splitlines() if line.startswith("error: "))
@@ -122,6 +143,8 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
         (one,) = video["deviations"]
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert (code, len(lines)) == (3, count)
+        log_of_the_page = PAGE.partition("## The log\n")[2].partition("\n## ")[0]
+        assert {*lines[-1]} == {*re.findall(r"`(\w+)`", log_of_the_page)}
         assert (video["video"], video["task"], video["recognised"]) == (BAD, TASK, False)
         assert lines[-1].items() >= {"video": BAD, "task": TASK, **one}.items()
         assert [step["name"] for step in video["steps"]] == [*SWAPPED, "strain tea"]

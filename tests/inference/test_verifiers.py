@@ -91,6 +91,8 @@ def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
     new = write("NEW.csv", lines("x", ["boil water", "ad leaves", "fly", "stir"]))
     found = cefito.verify(right, new)
     unknown = {one.name: one for one in found.deviations if one.kind == "unknown"}
+    online = cefito.verify(right, new, online=True).deviations
+    assert {"ad leaves", "fly"} <= {one.name for one in online if one.kind == "unknown"}
     assert unknown["ad leaves"].evidence == "the nearest name is 'add leaves'"
     assert unknown["fly"].evidence == "no name of the task is similar"
     assert [(one.action, one.step) for one in unknown.values()] == [(None, 2), (None, 3)]
@@ -98,6 +100,16 @@ def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
         one.name for one in found.deviations if one.kind == "missing"
     }
     assert [step.action is None for step in found.steps] == [False, True, True, False]
+
+
+def test_of_a_task_without_a_right_step_nothing_is_found(write):
+    wrong = lines("w", ["cut", "heat"], task="toast", errors=(0, 1))
+    learned = write("R.csv", lines("r"), lines("s"), wrong)
+    new = write("N.csv", lines("x", ["heat", "cut"], task="toast"))
+    found = cefito.verify(learned, new)
+    note = "no right step of the task was seen in training"
+    assert (found.deviations, found.notes) == ((), (note,))
+    assert cefito.verify(learned, new, online=True).deviations  # by the other task
 
 
 def test_all_steps_have_probabilities_as_their_findings(right, write):

@@ -293,6 +293,9 @@ def test_a_receiver_that_is_gone_gets_no_more(deliver, said):
         assert said == ["an event waits: the receiver answers 410; no event follows"]
         with pytest.raises(RunError, match="the receiver answers 410"):
             deliver(receiver.url, most=4)
+    with receiving() as receiver:  # of the next call
+        assert deliver(receiver.url, 0) == 0
+        assert receiver.numbers[:3] == [0, 1, 2]
 
 
 def test_a_command_that_fails_twice(tmp_path, deliver, said, capfd):

@@ -90,6 +90,13 @@ def test_each_change_is_told_once():
     ]
     assert facts(done="boil wait", late=["boil"]) == [("finding", "boil")]
     assert facts(done="boil wait", late=["boil", "boil"]) == []
+    faint = seen(done="boil wait", late=["boil"])
+    (late,) = faint.findings
+    faint = faint.model_copy(update={"findings": [late.model_copy(update={"probability": 0.6})]})
+    told.news(faint).facts()
+    ((_, gone),) = told.news(seen(done="boil wait")).facts()
+    assert gone["finding"]["probability"] == 0.6  # as it was last found
+    told.news(faint).facts()
     end = told.end()
     assert (end["done"], [finding["name"] for finding in end["findings"]]) == (
         ["boil", "wait"],

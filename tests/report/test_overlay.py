@@ -154,6 +154,8 @@ def test_odd_sides_and_pixels_that_are_not_square(ending, overlay, tmp_path):
     )
     before, times, after, same, out = overlay(film, ending=ending)
     assert after.shape[1:] == (120, 162)
+    assert np.abs(after[:, 119, :161].astype(int) - after[:, 118, :161]).mean() < 4  # repeated
+    assert np.abs(after[:, :119, 161].astype(int) - after[:, :119, 160]).mean() < 4
     assert same == times
     assert changed(before, after[:, :119, :161], (slice(100, 118), slice(0, 60))) == [
         1 <= time < 3 for time in times

@@ -305,7 +305,9 @@ def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(wo
 
     old, new = with_text("old", [0, 1], 0), with_text("new", [2, 1], 1)
     run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
-    made = finetune(run, new, tmp_path / "further", epochs=1)
+    made = finetune(run, new, tmp_path / "further", epochs=1, settings={"search.tasks": 2})
+    searched: Any = open_run(made.folder).planner
+    assert searched.settings.search.tasks == 2  # of 1
     assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
     opened: Any = open_run(made.folder).planner
     assert opened.task_model.network.fc4.out_features == 3

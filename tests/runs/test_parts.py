@@ -111,6 +111,7 @@ def test_a_finetuning_says_first_that_the_recogniser_is_trained_anew(
 ):
     call = ["finetune", str(run.folder), str(films.folder), "--out", str(tmp_path / "further")]
     shorter = ["--set", "recogniser.temporal_passes=1", "--set", "recogniser.temporal_steps=2"]
+    shorter += ["--set", "verifier.members=3"]
     assert main([*call, "--epochs", "1", *shorter, *option]) == 0
     said = capsys.readouterr().err
     words = "the recogniser is trained anew, which --epochs does not shorten: --set recogniser."
@@ -118,6 +119,7 @@ def test_a_finetuning_says_first_that_the_recogniser_is_trained_anew(
     assert said.find(words) < said.index("best epoch")
     made = open_run(tmp_path / "further")
     assert (made.recogniser is None) == bool(option)
+    assert (run.own_verifier.config.members, made.own_verifier.config.members) == (2, 3)
     if not option:
         config = made.recogniser.config
         assert (config.temporal_passes, config.temporal_steps) == (1, 2)

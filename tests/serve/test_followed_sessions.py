@@ -332,7 +332,7 @@ def test_a_folder_of_sessions_that_is_none_is_refused(place, run_with_recogniser
 @pytest.mark.parametrize(
     "line", ['{"done":' + "[" * 100_000 + "\n", "[]\n", '{"done":"\\ud800"}\n']
 )
-def test_an_event_that_cannot_be_read_is_told(serving, run_with_recogniser, tmp_path, line):
+def test_an_event_that_cannot_be_read_is_told(serving, run_with_recogniser, tmp_path, caplog, line):
     runs = (run_with_recogniser.folder,)
     state = begin(serving(runs=runs, session_folder=tmp_path))
     (file,) = (tmp_path / "sessions").iterdir()
@@ -340,6 +340,8 @@ def test_an_event_that_cannot_be_read_is_told(serving, run_with_recogniser, tmp_
         opened.write(line + "\n")
     client = serving(runs=runs, session_folder=tmp_path)
     assert "cannot be read. End it" in read(client, state, status=404)["detail"]
+    assert "the session cannot go on" in caplog.text
+    assert file.exists()
 
 
 def test_a_link_in_the_place_of_a_session_is_not_written_to(serving, run_with_recogniser, tmp_path):

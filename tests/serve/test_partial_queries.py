@@ -51,6 +51,8 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
     assert value["truth"]["actions"] == truth.tolist()
     assert value["horizon"] == run.horizon
     assert (value["known"]["goal"], value["known"]["elapsed"]) == (goal, elapsed)
+    last = ask(client, video={**window, "last": 4}, elapsed=elapsed)["truth"]["actions"]
+    assert last == [step.action for step in video.steps[2:4]]
     before = [step.action for step in video.steps[:2]]
     assert value["known"]["done"] == (before if done else None)
 

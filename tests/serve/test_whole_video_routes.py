@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -288,6 +289,11 @@ def test_examples_of_the_documentation_are_valid_requests(client):
     for kind in (RecogniseRequest, VerifyRequest):
         (example,) = schemas[kind.__name__]["examples"]
         kind.model_validate(example)
+        page = "recognise.md" if kind is RecogniseRequest else "verify.md"
+        text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text("utf-8")
+        text = text.partition("## Over HTTP")[2].partition("\n## ")[0]
+        further = re.findall(r"`(\w+)`", text.partition("Further fields are")[2].partition(". ")[0])
+        assert {*further} < {*kind.model_fields} <= {*re.findall(r"`(\w+)`", text)}
 
 
 def test_tools_answer_as_the_routes(client, seen):

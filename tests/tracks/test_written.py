@@ -191,7 +191,7 @@ def test_captions_are_read_by_another_reader(tmp_path):
 def test_label_studio_shows_predictions_and_checked_ones_come_first(tmp_path):
     path = written(tmp_path, "labelstudio", [video(file="clips/a.mp4"), video("b")])
     tasks = json.loads(path.read_text())
-    assert tasks[0]["data"]["video"] == "clips/a.mp4"
+    assert [task["data"]["video"] for task in tasks] == ["clips/a.mp4", "b.mp4"]
     (made,) = tasks[0]["predictions"]
     assert (made["score"], made["result"][0]["score"]) == (0.5, 0.5)
     assert made["result"][0]["value"]["ranges"] == [{"start": 25, "end": 108}]

@@ -444,7 +444,7 @@ def verified(
     )
     if not (order.videos or order.given):
         shared = "; other tasks judge its steps" if verifier.knows(task) else ""
-        notes.append(f"no video of the task was seen in training{shared}")
+        notes.append(f"no right step of the task was seen in training{shared}")
     return VerifiedVideo(
         **{name: getattr(track, name) for name in Track.model_fields}
         | {"task": taxonomy.tasks[task].name, "steps": judged_steps},

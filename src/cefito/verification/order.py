@@ -112,6 +112,7 @@ class TaskOrder(Stored):
         places = [list[float]() for _ in range(size)]
         videos = [video for video in videos if video.steps]
         right = {step.action for video in videos for step in video.steps if not step.errors}
+        videos = videos if right else []
         named = any(step.misplaced for video in videos for step in video.steps)
         firsts = np.full((len(videos), size), -1, dtype=np.int64)
         for row_of, video in zip(firsts, videos, strict=True):

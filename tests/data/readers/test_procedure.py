@@ -48,6 +48,21 @@ def test_an_instruction_verifies_steps(tea, tmp_path, capsys):
     assert found["repair"] == ["fetch a cup"]
 
 
+def test_orders_of_the_text_and_lengths_of_right_videos(tmp_path, capsys):
+    (tmp_path / "tea.txt").write_text("# tea\n1. pour\n2. boil\n")
+    assert main(["data", "procedure", str(tmp_path / "tea.txt"), str(tmp_path / "tea")]) == 0
+    lines = [f"{video},tea,boil,0,5\n{video},tea,pour,10,15\n" for video in "abcd"]
+    head, new = "video,task,step,start,end\n", "x,tea,pour,0,90\nx,tea,boil,100,105\n"
+    for name, text in (("RIGHT", "".join(lines)), ("NEW", new)):
+        (tmp_path / f"{name}.csv").write_text(head + text)
+    call = ["verify", *(str(tmp_path / f"{name}.csv") for name in ("RIGHT", "NEW")), "--json"]
+    for order, kind in (([], "order"), (["--order", str(tmp_path / "tea/order.json")], "long")):
+        capsys.readouterr()
+        assert main([*call, *order]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert {one["kind"] for one in found["deviations"]} == {kind}
+
+
 def test_only_ends_of_lines_end_a_step(tmp_path):
     text = tmp_path / "tea.txt"
     text.write_bytes("# Tea\r\n1. boil\u2028water\r2. pour\x0bmilk\n".encode())

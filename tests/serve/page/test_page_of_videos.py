@@ -104,6 +104,7 @@ def test_options_are_fields_of_the_query_and_warnings_are_shown(page):
     page.unroute("**/v1/plan")
     page.locator("#graph").wait_for()  # the order of the task's steps
     page.get_by_label("task", exact=True).select_option(label="make tea")
+    page.locator("#videos-said", has_text="7 videos").wait_for()  # of 14
     page.get_by_label("tell the planner the task").check()
     page.get_by_label("share of new videos to cover").fill("0.5")
     page.get_by_label("or the goal in words").fill("a cup of tea")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -73,6 +75,13 @@ MIN = [
 ]
 
 
+def min_table(separator):
+    text = io.StringIO()
+    cells = {**MIN[0], "videoLabels": json.dumps(MIN[0]["videoLabels"])}
+    csv.writer(text, delimiter=separator).writerows([[*cells], [*cells.values()]])
+    return text.getvalue()
+
+
 def label_studio(*ranges, **task):
     results = [
         {
@@ -95,6 +104,7 @@ def activitynet(*names, key="annotations", label="label", **video):
     return json.dumps({"database": {"tea1": {key: parts, **video}}})
 
 
+NO_STEPS = "background", "bg", "null", "void", "no_action", "action_start", "action_end"
 LABELS = "boil\n" * 4 + "pour\n" * 5 + "stir\n" * 3
 MARKER = "{0}  001      V     C        {1} {1} {1} {1}  \n |C:ResolveColorBlue |M:{2} |D:{3}\n\n"
 
@@ -248,6 +258,11 @@ READ: dict[str, Any] = {
         ABC[:1],
     ),
     "The Observer XT": (OBSERVER, {}, ABC),
+    "The Observer XT, a subject": (
+        OBSERVER.replace("4,5,tea1,cook", "4,5,tea1,help"),
+        {"tier": "help"},
+        ABC[1:2],
+    ),
     "BIDS": ("onset\tduration\ttrial_type\n0\t4\tboil\n4\t5\tpour\n", {}, TWO),
     "Premiere": (
         "Marker Name\tIn\tOut\tDuration\nboil\t00:00:00:00\t00:00:04:00\t00:00:04:00\n",
@@ -276,6 +291,8 @@ READ: dict[str, Any] = {
         TWO,
     ),
     "Label Studio, JSON-MIN": (json.dumps(MIN), {"frame_rate": 25}, TWO),
+    "Label Studio, CSV": (min_table(","), {"frame_rate": 25}, TWO),
+    "Label Studio, TSV": (min_table("\t"), {"frame_rate": 25}, TWO),
     "ActivityNet": (activitynet("boil", "pour", subset="training"), {}, TWO),
     "COIN": (
         activitynet("boil", "pour", key="annotation", **{"class": "tea"}),
@@ -344,7 +361,7 @@ READ: dict[str, Any] = {
         ABC[:1],
     ),
     "labels and background": (
-        "SIL\n" * 4 + LABELS + "background\n",
+        "SIL\n" * 4 + LABELS + "".join(2 * f"{name}\n" for name in NO_STEPS),
         {"frame_rate": 1},
         [(n, s + 4, e + 4) for n, s, e in ABC],
     ),

@@ -94,6 +94,13 @@ def test_seconds_boxes_and_several_annotations(tmp_path):
     assert "1 tasks without an annotation" in found.notes[1]
 
 
+def test_the_entry_video_goes_before_other_media(tmp_path):
+    value = region("labels", start=1, end=2, labels=["boil"]) | {"to_name": "tag"}
+    data = {"audio": "s3://x/a.wav", "video": "s3://x/b.mp4", "task": "tea"}
+    path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
+    assert read_steps(path).annotations.videos[0].video_id == "b"
+
+
 def test_the_ground_truth_wins(tmp_path):
     truth = annotation(region("labels", start=1, end=2, labels=["true"]), ground_truth=True)
     newer = annotation(region("labels", start=1, end=2, labels=["new"]), updated_at="2026-09-09")
