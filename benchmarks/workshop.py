@@ -3,9 +3,10 @@
 Draws `--films` right films to learn from and twenty to check, eight of which have a mistake: four
 skip a step, four exchange two neighbours whose order is always the same. A step of each procedure
 comes at any of some places. Six more films are of procedures that are not learned (those of the
-quickstart). Prepares, trains and verifies by the commands, from films alone.
+quickstart). Prepares, trains and verifies by the commands, from films alone. Worlds, whose
+procedures look different, are in workshop.toml.
 
-    python benchmarks/workshop.py --out FILE [--films 10] [--draws 3]
+    python benchmarks/workshop.py --out FILE [--films 10] [--draws 3] [--world shapes]
 
 A mistake counts as `named` if a finding names the step that was skipped as missing, or one of both
 exchanged steps as out of order; as `found` if any finding names one of these steps. `silent` films
@@ -25,7 +26,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,58 +36,12 @@ import numpy as np
 
 import cefito
 import common
-from cefito.data.simulation.films import FILMS, Scene, film, write_films
+from cefito.data.simulation.films import FILMS, film, write_films
 from cefito.files import write_json
 
-_SCENES: dict[str, Scene] = {
-    "fit gearbox": {
-        "at first": [
-            ["rectangle", "#8a8f99", 20, 150, 130, 250],
-            ["ellipse", "#4a5058", 200, 190, 240, 230],
-            ["rectangle", "#c9b26a", 280, 60, 330, 110],
-        ],
-        "lay base plate": [["rectangle", "#5c6b7a", 90, 120, 260, 220]],
-        "set shaft": [["rectangle", "#d7dbe0", 164, 60, 184, 190]],
-        "press bearing": [
-            ["ellipse", "#2b2f36", 140, 150, 208, 200],
-            ["ellipse", "#c8ccd2", 158, 162, 190, 188],
-        ],
-        "grease bearing": [["dots", "#f1d04b", 142, 152, 204, 198]],
-        "close lid": [["rectangle", "#7d2f2f", 96, 110, 254, 150]],
-        "tighten bolts": [["dots", "#f4f4f4", 98, 114, 250, 144]],
-        "stick label": [
-            ["rectangle", "#ffffff", 120, 196, 230, 216],
-            ["line", "#202020", 126, 206, 224, 206],
-        ],
-    },
-    "pack parcel": {
-        "at first": [
-            ["rectangle", "#b08850", 10, 200, 120, 250],
-            ["rectangle", "#e8e8e0", 280, 190, 340, 250],
-            ["ellipse", "#d0a860", 20, 60, 60, 100],
-        ],
-        "fold box": [
-            ["rectangle", "#c89858", 100, 120, 250, 230],
-            ["line", "#8a6030", 100, 150, 250, 150],
-        ],
-        "lay paper": [["polygon", "#f3efe2", 110, 150, 240, 150, 228, 176, 122, 176]],
-        "put in vase": [["ellipse", "#2f6fb0", 150, 80, 200, 170]],
-        "add invoice": [
-            ["rectangle", "#fdfdfd", 206, 100, 236, 150],
-            ["line", "#303030", 210, 116, 232, 116],
-        ],
-        "close flaps": [["polygon", "#b48444", 96, 120, 254, 120, 240, 90, 110, 90]],
-        "tape box": [
-            ["line", "#e9d9a0", 175, 90, 175, 230],
-            ["rectangle", "#e9d9a0", 100, 116, 250, 126],
-        ],
-        "write address": [
-            ["rectangle", "#ffffff", 116, 180, 164, 214],
-            ["line", "#1a1a80", 120, 196, 160, 196],
-        ],
-    },
-}
-_FREE = {"stick label": "close lid", "add invoice": "lay paper"}  # comes any time after
+World = dict[str, dict[str, Any]]
+"""Scenes of procedures by name, each also with its free steps."""
+_WORLDS: dict[str, World] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _CHECKED, _SKIPS, _SWAPS = 20, 4, 4
 _OTHERS = 6
 _FIRST = 100  # seed of the first draw; the settings were chosen on draws 0 to 2
@@ -94,21 +50,21 @@ _HOW = ("named", "found")
 _QUICK = ("--set", "any_length_training.optimiser.epochs=1", "--set", "any_length.members=1")
 
 
-def right(task: str, generator: np.random.Generator) -> list[str]:
-    """Return the steps of a right film; one of them comes at a place of its own."""
-    steps = [name for name in _SCENES[task] if name != "at first"]
-    free = next(name for name in steps if name in _FREE)
-    steps.remove(free)
-    last = len(steps) if free == "stick label" else steps.index("close flaps")
-    steps.insert(int(generator.integers(steps.index(_FREE[free]) + 1, last + 1)), free)
+def right(scene: dict[str, Any], generator: np.random.Generator) -> list[str]:
+    """Return the steps of a right film; free ones come at places of their own."""
+    steps = [name for name in scene if name not in ("at first", "free", *scene["free"])]
+    for name, (after, before, share) in scene["free"].items():
+        last = steps.index(before) if before else len(steps)
+        if share == 1 or generator.random() < share:
+            steps.insert(int(generator.integers(steps.index(after) + 1, last + 1)), name)
     return steps
 
 
 def mistaken(
-    steps: list[str], kind: str, generator: np.random.Generator
+    steps: list[str], free: Collection[str], kind: str, generator: np.random.Generator
 ) -> tuple[list[str], list[str], int]:
     """Return steps with a mistake, the steps that may be named for it, and its place."""
-    fixed = [place for place, name in enumerate(steps) if name not in _FREE]
+    fixed = [place for place, name in enumerate(steps) if name not in free]
     if kind == "skip":
         place = int(generator.choice(fixed))
         return steps[:place] + steps[place + 1 :], [steps[place]], place
@@ -127,31 +83,30 @@ def timed(steps: Sequence[str], generator: np.random.Generator) -> list[tuple[st
     return found
 
 
-def drawn(folder: Path, films: int, seed: int) -> list[dict[str, Any]]:
+def drawn(folder: Path, world: World, films: int, seed: int) -> list[dict[str, Any]]:
     """Draw the films and the table of those to learn from; return what those to check hold."""
     generator = np.random.default_rng(seed)
     (folder / "learn").mkdir(parents=True)
     (folder / "check").mkdir()
-    tasks = [*_SCENES]
+    tasks = [*world]
     with (folder / "steps.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("video", "task", "step", "start", "end", "split"))
         for number in range(films):
-            task = tasks[number % 2]
-            steps = timed(right(task, generator), generator)
+            task = tasks[number % len(tasks)]
+            steps = timed(right(world[task], generator), generator)
             rows.writerows((f"l{number:02}", task, *step, "train") for step in steps)
-            (folder / "learn" / f"l{number:02}.mp4").write_bytes(
-                film(_SCENES[task], steps, generator)
-            )
+            made = film(world[task], steps, generator)
+            (folder / "learn" / f"l{number:02}.mp4").write_bytes(made)
     kinds = ["skip"] * _SKIPS + ["swap"] * _SWAPS + ["right"] * (_CHECKED - _SKIPS - _SWAPS)
     checked = []
     for number, kind in enumerate(kinds):
-        task = tasks[number % 2]
-        steps, named, at = right(task, generator), list[str](), 0
+        task = tasks[number % len(tasks)]
+        steps, named, at = right(world[task], generator), list[str](), 0
         if kind != "right":
-            steps, named, at = mistaken(steps, kind, generator)
+            steps, named, at = mistaken(steps, world[task]["free"], kind, generator)
         name, moments = f"{kind}{number:02}", timed(steps, generator)
-        (folder / "check" / f"{name}.mp4").write_bytes(film(_SCENES[task], moments, generator))
+        (folder / "check" / f"{name}.mp4").write_bytes(film(world[task], moments, generator))
         checked.append(
             {"video": name, "task": task, "kind": kind, "named": named, "steps": moments}
             | {"instead": moments[at][1] if at < len(moments) else moments[-1][2]}
@@ -168,11 +123,11 @@ def command(*words: object) -> str:
     return done.stdout
 
 
-def measured(films: int, seed: int) -> dict[str, Any]:
+def measured(world: World, films: int, seed: int) -> dict[str, Any]:
     """Draw a workshop, learn from it, and score what is said of the films to check."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        checked = drawn(folder, films, seed)
+        checked = drawn(folder, world, films, seed)
         data, run = folder / "DATA", folder / "RUN"
         command(
             "data", "prepare", "custom", folder / "steps.csv", data, "--videos", folder / "learn"
@@ -259,13 +214,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--films", type=int, default=10)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--world", choices=_WORLDS, default="shapes")
     given = parser.parse_args(arguments)
+    asked = f"--films {given.films} --draws {given.draws}"
+    asked += f" --world {given.world}" * (given.world != "shapes")
     report = {
-        "command": f"python benchmarks/workshop.py --films {given.films} --draws {given.draws}",
+        "command": f"python benchmarks/workshop.py {asked}",
         "machine": common.machine(),
         "films to check": {"skip": _SKIPS, "swap": _SWAPS, "right": _CHECKED - _SKIPS - _SWAPS}
         | {"other": _OTHERS},
-        "draws": [measured(given.films, _FIRST + draw) for draw in range(given.draws)],
+        "draws": [
+            measured(_WORLDS[given.world], given.films, _FIRST + draw)
+            for draw in range(given.draws)
+        ],
     }
     if given.out is not None:
         write_json(given.out, report)
