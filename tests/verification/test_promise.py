@@ -152,7 +152,7 @@ def test_what_is_found_in_right_films_held_out_is_left_open_in_others(tmp_path):
     (unsure,) = found.unsure
     assert (unsure.name, unsure.probability) == ("pour", pytest.approx(expected))
     assert unsure.evidence.startswith(
-        "done in 10 of 10 training videos; found in 1 of 4 right videos held out, too; in"
+        "done in 10 of 10 training videos; wrongly found in 1 of 4 right videos held out; in"
     )
     assert [one.kind for one in verifier.verify(lacking, 0).deviations] == ["missing"]  # as given
     late = tea("", [1, 0, 2]).steps

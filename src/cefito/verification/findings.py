@@ -237,7 +237,7 @@ class _Suspect:
         share = min(1.0, most / max(self.probability, _LEAST))
         self._kinds = {name: share * mistake for name, mistake in self._kinds.items()}
         self._done = [(step, share * mistake, p) for step, mistake, p in self._done]
-        self._also = f"; found in {shown} of {counted(videos, 'right video')} held out, too"
+        self._also = f"; wrongly found in {shown} of {counted(videos, 'right video')} held out"
 
     @property
     def probability(self) -> float:
