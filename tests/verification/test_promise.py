@@ -150,15 +150,16 @@ def test_what_is_found_in_right_films_held_out_is_left_open_in_others(tmp_path):
     found = verifier.verify(whole, 0, drawn=[lacking] * 4)
     assert found.deviations == ()
     (unsure,) = found.unsure
-    assert (unsure.name, unsure.probability) == ("pour", pytest.approx(expected))
+    assert unsure.name == "pour"
+    assert unsure.probability == pytest.approx(expected)
     assert unsure.evidence.startswith(
         "done in 10 of 10 training videos; wrongly found in 1 of 4 right videos held out; in"
     )
     assert [one.kind for one in verifier.verify(lacking, 0).deviations] == ["missing"]  # as given
     late = tea("", [1, 0, 2]).steps
-    found = verifier.verify(late, 0, drawn=[late] * 4)  # of "boil", or of "pour"
-    named = {one.name: one for one in (*found.deviations, *found.unsure)}
-    assert all(one.probability <= expected + 1e-9 for name, one in named.items() if name == "pour")
+    found = verifier.verify(late, 0, drawn=[late] * 4)
+    (boil,) = found.deviations or found.unsure  # or "pour"
+    assert boil.name == "boil" or boil.probability <= expected + 1e-9
     judged = verifier.verify(whole, 0, drawn=[late] * 4).steps[1]
     assert judged.mistake is None or judged.mistake <= expected + 1e-9
     verifier.save(tmp_path)
