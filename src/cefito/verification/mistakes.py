@@ -218,7 +218,7 @@ class SeenStep:
         return 1.0 if self.index is None else float(self.video.order.repetition[self.index])
 
     def mistake_by(self, share: float) -> float:
-        """Return p(mistake), at least a share of videos.
+        """Return p(mistake), at least that by counts.
 
         Networks have seen it of each action of the task, and decide alone.
         """

@@ -4,7 +4,8 @@ Each step has evidence (`StepEvidence`) from orders and lengths of right steps. 
 learn the probabilities of no error, of an error of order and of another error from it, if enough
 training videos name errors; the evidence of a training video comes from the other videos. Videos
 that are held out in turn calibrate these probabilities and count false alarms. Without networks,
-probabilities are smoothed frequencies. `mistakes` says what each kind of mistake means.
+what right videos do is less of a mistake, by Bayes (`order.mistaken`), and so is a finding in a
+film that right films held out have, too. `mistakes` says what each kind of mistake means.
 """
 
 from __future__ import annotations
