@@ -373,6 +373,8 @@ and {doubts} a word of doubt, of which {unseen} say that mistakes of one
 {last[skip_named]} skips named, {last[swap_found]} exchanges found, {last[swap_named]} as out of
 The other five have {other} findings
 {few[0]} of 12 skips and {few[1]} of 12 exchanges are found, with {few[2]} false findings in 36
+Of 16 mistakes each, {worlds[found]:1} are found and {worlds[open]:1} left open by name.
+The 24 right films of each have {worlds[false]:1} false findings.
 {tasks[left out][doubted]} of {tasks[left out][films]} films of the piece of furniture
 {tasks[learned][doubted]} of {tasks[learned][films]} test films of the others
 {cut} % are found at 1, 3 and 10 false alarms an hour, of 16 exchanges {swapped} %
@@ -438,6 +440,16 @@ def sentences_on_verification() -> Iterator[tuple[str, str]]:
     facts["few"] = [*sums[:2], NUMBERS[sums[2]]]
     unseen = [" ".join(video["doubt"]) for draw in few for video in draw["videos"]]
     assert all("may go unseen" in doubt for doubt in unseen)  # "each film says"
+    facts["worlds"] = worlds = {"found": [], "open": [], "false": []}
+    for world in ("bench", "panel", "kitchen"):
+        videos = [video for draw in read(f"workshop-{world}")["draws"] for video in draw["videos"]]
+        wrong = [video for video in videos if video["mistake"]]
+        named = [{name for _, name in video["said"]} & {*video["mistake"]} for video in wrong]
+        left = [video for video, found in zip(wrong, named, strict=True) if not found]
+        assert (len(wrong), len(videos)) == (16, 40)
+        worlds["found"].append(len(wrong) - len(left))
+        worlds["open"].append(sum(bool({*v["doubt"]} & {*v["mistake"]}) for v in left))
+        worlds["false"].append(sum(len(v["said"]) for v in videos if not v["mistake"]))
     facts["tasks"] = read("other-tasks-ikea")["films of tasks"]
     for name, file, end in (("ikea", "ikea_asm", ""), ("recipes", "8-recipes", "8")):
         (run,) = read(f"mistakes-in-films-{file}")["runs"]
