@@ -40,7 +40,7 @@ def trained(world, folder, method, *, share, **given):
         "coverage.few_videos": 1,
         "coverage.most_folds": 2,
     }
-    return small_run(world, folder, method, overrides=settings, horizon=2, **given)
+    return small_run(world, folder, method, overrides=settings, shared=True, horizon=2, **given)
 
 
 @pytest.fixture(scope="module")
