@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_330,
     "search": 2_930,
     "serve": 6_290,
-    "study": 3_940,
+    "study": 3_960,
     "testing": 650,
     "tests": 58_730,
     "tracks": 4_230,

@@ -254,10 +254,27 @@ def test_what_is_missing_is_named(quick, refused, tmp_path):
     assert "has none of the films that the labels name, other, only f1.mp4" in text
     assert text.endswith("(--by-file)\n")
     (folder / "a.csv").write_text("film,what,from,to\nf1,jack up,0,4\n")
-    assert "(--column" in refused("quickstart", "--films", folder, "--out", out)
+    text = refused("quickstart", "--films", folder, "--out", out)
+    assert "(video=NAME, task=NAME, step=NAME, start=NAME, end=NAME), or one task" in text
+    assert text.endswith("(--column, --task, --by-file)\n")
     assert "of --films" in refused("quickstart", "--task", "tyre", "--out", out)
     assert "give one of" in refused("quickstart", "--films", folder, "--real", "--out", out)
     assert not out.exists()
+
+
+def test_films_of_two_kinds_are_not_taken_for_one_task(quick, refused, call, tmp_path):
+    folder, out = tmp_path / "workshop", tmp_path / "out"
+    folder.mkdir()
+    wheel, jack = ["take off wheel"], ["jack up", "jack down"]
+    kinds = {"wheel 1 Joe": wheel, "wheel 2 Ann": wheel, "jack 1 Ann": jack, "jack 2 Joe": jack}
+    films = {name: draw(folder / f"{name}.mp4", steps) for name, steps in kinds.items()}
+    (folder / "a.csv").write_text(table_of(films))
+    given = ("quickstart", "--films", folder, "--out", out)
+    text = refused(*given)
+    assert "the labels name no task, and 'wheel 1 Joe' and 'jack 1 Ann' share few steps. " in text
+    assert text.endswith("or one task for all. (--column, --task)\n")
+    assert not out.exists()
+    assert call(*given, "--task", "tyre")[0] == 0
 
 
 def test_results_of_another_folder_of_the_same_name(quick, ran, refused, tmp_path, monkeypatch):

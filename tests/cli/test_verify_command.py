@@ -85,6 +85,12 @@ def test_files_of_steps_that_cannot_be_read_are_left_out_and_named(call, run, ta
         assert line.startswith(f"error: left out: {path}")
     code, out, err = call("verify", run, bad, other)
     assert (code, out) == (2, "")
+    mixed = tmp_path / "MIXED.csv"  # a video of each
+    mixed.write_text(other.read_text() + right.read_text().partition("\n")[2])
+    code, out, err = call("verify", run, mixed, "--json")
+    assert code == 2
+    assert [video["video"] for video in json.loads(out)] == ["right"]
+    assert f"error: left out: {mixed}, video 'other': unknown task 'unknown'" in err
 
 
 def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):

@@ -340,11 +340,11 @@ def _given_steps(
         notes = tracks.notes
         try:
             videos = judged(right, path, tracks.tracks)
-            known = [*bound(videos, taxonomy, task=task, place=path, unknown=True)]
         except (ConfigError, DataError) as problem:
             failed(problem)
             continue
-        for track in known:
+        asked: dict[str, Any] = {"task": task, "place": path, "failed": failed}
+        for track in bound(videos, taxonomy, **asked, unknown=True):
             yield track, notes
             notes = ()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -243,8 +243,13 @@ def _labelled(
         chosen = choices.task or choices.task_pattern or choices.video_table
         if "task" not in problem.setting.split(", ") or chosen:
             raise
-        unnamed = read(paths, choices.model_copy(update={"task": "any"})).tracks
+        try:
+            unnamed = read(paths, choices.model_copy(update={"task": "any"})).tracks
+        except DataError as other:  # of columns that lack, the first error names that of tasks, too
+            raise (problem if "column" in other.setting.split(", ") else other) from None
         tasks, why = named_tasks(unnamed, files)
+        if len({*tasks.values()}) == 1:
+            _check_one_task(files.folder, unnamed)
         if not why and ask is not None:
             tasks = dict.fromkeys(tasks, ask("What is done in these films, as in change tyre?"))
         if not all(tasks.values()):
@@ -279,7 +284,7 @@ def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, s
         for video, task in tasks.items():
             groups[task].append(video)
         least = min(map(len, groups.values())) if tasks is names else 2
-        if len(groups) > 1 and "" not in groups and least > 1 and _differ(groups, steps):
+        if len(groups) > 1 and "" not in groups and least > 1 and _differ(groups.values(), steps):
             return tasks, why
     whole = {"by the name of the folder": {_words(files.folder.resolve().name)}}
     whole |= {why: {*tasks.values()} for why, tasks in several.items()}
@@ -289,9 +294,23 @@ def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, s
     return dict.fromkeys(steps, ""), ""
 
 
-def _differ(groups: Mapping[str, Sequence[str]], steps: Mapping[str, set[str]]) -> bool:
+def _check_one_task(folder: Path, tracks: Sequence[Track]) -> None:
+    """Refuse films of two kinds, of several films each, that share few steps."""
+    steps = {track.video: {step.name for step in track.steps} for track in tracks}
+    kind = [*steps][:1]
+    for video in kind:  # grows
+        kind += [new for new in steps if new not in kind and not _differ([[video], [new]], steps)]
+    others = [video for video in steps if video not in kind]
+    if min(len(kind), len(others)) > 1:
+        problem = f"the labels name no task, and '{kind[0]}' and '{others[0]}' share few steps"
+        remedy = "Put films of each task into a folder called like it, or name the column of tasks"
+        problem = f"{folder}: {problem}. {remedy}, or one task for all"
+        raise ConfigError(f"{problem}.", setting="column, task")
+
+
+def _differ(groups: Iterable[Sequence[str]], steps: Mapping[str, set[str]]) -> bool:
     """Whether groups of videos share so few steps that each does something else."""
-    sets = [set().union(*(steps[video] for video in videos)) for videos in groups.values()]
+    sets = [set().union(*(steps[video] for video in videos)) for videos in groups]
     return all(len(a & b) <= _ALIKE * min(len(a), len(b)) for a, b in combinations(sets, 2))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -14,7 +14,7 @@ from pydantic import Field, PlainSerializer
 
 from cefito.data.annotations import SPLITS, Step
 from cefito.data.vocabulary import Taxonomy, find_actions, find_task
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import CefitoError, ConfigError, DataError, explained
 from cefito.markup import plain, step_times
 from cefito.settings import Record
 
@@ -181,6 +181,7 @@ def bound(
     task: int | None = None,
     place: object = "",
     unknown: bool = False,
+    failed: Callable[[CefitoError], object] | None = None,
 ) -> Iterator[Track]:
     """Yield tracks with the ids that a taxonomy has for the names of their tasks and steps.
 
@@ -190,6 +191,7 @@ def bound(
         task: Id of the task of all tracks; that of the name of each by default.
         place: The file, for messages.
         unknown: Whether names of steps may be unknown, which stay without an id.
+        failed: Takes the error of a track, which is left out; by default it is raised.
 
     Raises:
         ConfigError: A name that the taxonomy does not hold; the message names the video.
@@ -212,7 +214,11 @@ def bound(
                     actions[task_id, step.name] = ids[0] if ids else None
         except ConfigError as problem:
             said = f"{place}{', ' if place else ''}video '{track.video}': {problem}"
-            raise ConfigError(said, setting=problem.setting) from problem
+            named = ConfigError(said, setting=problem.setting)
+            if failed is None:
+                raise named from problem
+            failed(named)
+            continue
         steps = tuple(
             step.model_copy(update={"action": actions[task_id, step.name]}) for step in track.steps
         )

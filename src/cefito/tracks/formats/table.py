@@ -295,7 +295,8 @@ def _missing(document: Document, first: Mapping[str, Any], absent: Mapping[str, 
     wanted = "its name" if len(absent) == 1 else "their names"
     for theirs in absent.values():
         if near := similar_names(theirs, [name for name in first if name and name not in COLUMNS]):
-            fault += f" (did you mean '{near[0]}'?)"
+            meant = f"'{near[0]}'" + f" for '{theirs}'" * (len(absent) > 1)
+            fault += f" (did you mean {meant}?)"
     remedy = f"Give {wanted} ({', '.join(f'{name}=NAME' for name in absent)})"
     remedy += ", or one task for all videos" * ("task" in absent)
     remedy += ", or name the video by the file" * ("video" in absent)
