@@ -36,7 +36,7 @@ _FIELDS = {
 _CALLS = {"taxonomy.json lists": "GET /v1/model lists"}
 _KINDS = {
     "busy": (429, "The service is busy; Retry-After says when to try again"),
-    "deadline": (504, "No plan was found before the deadline"),
+    "deadline": (504, "No answer was found before the deadline"),
     "expensive": (422, "The search would cost too much"),
     "gone": (499, "The client has disconnected"),
     "host": (421, "Unknown host name, or a page of another site"),
