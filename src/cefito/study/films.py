@@ -245,7 +245,7 @@ def _labelled(
             raise
         try:
             unnamed = read(paths, choices.model_copy(update={"task": "any"})).tracks
-        except DataError as other:  # of columns that lack, the first error names that of tasks, too
+        except DataError as other:  # if columns lack, the first error also names the one of tasks
             raise (problem if "column" in other.setting.split(", ") else other) from None
         tasks, why = named_tasks(unnamed, files)
         if len({*tasks.values()}) == 1:

@@ -232,7 +232,7 @@ class _Suspect:
             self._done.append((subject, mistake, share))
 
     def compare(self, shown: int, videos: int) -> None:
-        """Lower p(mistake) to that of what so many of right videos held out show, too."""
+        """Lower p(mistake) of what was also found in so many right videos held out."""
         most = mistaken(shown, videos, SURPRISING)
         share = min(1.0, most / max(self.probability, _LEAST))
         self._kinds = {name: share * mistake for name, mistake in self._kinds.items()}

@@ -1,4 +1,4 @@
-"""A promise of false alarms, by conformal risk control over right videos held out.
+"""Findings in right videos held out, and a promise of false alarms by conformal risk control.
 
 Of n right videos, each verified by others, A_i(λ) findings of the video i have a probability of at
 least λ: all of them are false alarms. The video has h_i hours, or hundreds of steps. At most N
