@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cefito.errors import ConfigError
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
 from cefito.parts.opened import OpenedRun
@@ -23,6 +25,7 @@ from cefito.planners.any_length.guidance import (
     SequencePosterior,
     SessionModel,
     SessionPlanner,
+    guides_sessions,
 )
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
@@ -43,6 +46,14 @@ class Likely(Record):
     probability: float
 
 
+def check_sessions(run: OpenedRun) -> SessionPlanner:
+    """Return the planner of a run that can have sessions; refuse another one (ConfigError)."""
+    if not guides_sessions(run.planner):
+        problem = f"needs a run of the method any-length; this one is of '{run.method}'"
+        raise ConfigError(f"{run.place}: a session {problem}. Train one for several lengths.")
+    return run.planner
+
+
 @dataclass(frozen=True)
 class BelievedStep:
     """A step that is believed to be done."""
@@ -57,22 +68,29 @@ class Begin:
     """What a session knows before its first event.
 
     Attributes:
-        run: A run of the method any-length.
-        planner: Its planner.
-        model: Its model.
+        run: A run of the method any-length, whose planner is opened when it is used.
         task: Id of the task; None to have it inferred.
-        goal: Observation after the last step, encoded; None if it is unknown.
+        goal_features: Observation after the last step [E]; None if it is unknown.
         done: Steps done before; None if they are not known.
         read: Makes features [E] of an observation and its name; None if all are features.
     """
 
     run: OpenedRun
-    planner: SessionPlanner
-    model: SessionModel
     task: int | None
-    goal: Encoded | None
+    goal_features: NDArray[np.float32] | None
     done: tuple[BelievedStep, ...] | None
     read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None
+
+    @cached_property
+    def model(self) -> SessionModel:
+        """The model of the run's planner (`check_sessions`)."""
+        planner = check_sessions(self.run)
+        return SessionModel(planner.model, planner.lengths)
+
+    @cached_property
+    def goal(self) -> Encoded | None:
+        """Observation after the last step, encoded; None if it is unknown."""
+        return None if self.goal_features is None else self.encoded(self.goal_features)
 
     @property
     def states(self) -> TaskStates:

@@ -21,15 +21,10 @@ from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.following import FINDING, LONGEST_LAG, Followed
 from cefito.inference.observer import Observation
-from cefito.inference.outlook import Begin, BelievedStep, Likely
+from cefito.inference.outlook import Begin, BelievedStep, Likely, check_sessions
 from cefito.inference.step_session import StepSession
 from cefito.parts.opened import OpenedRun
-from cefito.planners.any_length.guidance import (
-    SequencePosterior,
-    SessionModel,
-    SessionPlanner,
-    guides_sessions,
-)
+from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.base_planner import check_queries
 from cefito.planners.queries import Queries
 from cefito.runtime import full_precision
@@ -120,14 +115,6 @@ class Events(Protocol):
         """Return what was recognised in rows, with the next steps; arguments of a `Session`."""
 
 
-def check_sessions(run: OpenedRun) -> SessionPlanner:
-    """Return the planner of a run that can have sessions; refuse another one (ConfigError)."""
-    if not guides_sessions(run.planner):
-        problem = f"needs a run of the method any-length; this one is of '{run.method}'"
-        raise ConfigError(f"{run.place}: a session {problem}. Train one for several lengths.")
-    return run.planner
-
-
 def check_lag(lag: float) -> None:
     """Refuse seconds that are out of the range of `Session.followed` (ConfigError)."""
     if not 0 <= lag <= LONGEST_LAG:
@@ -166,15 +153,15 @@ class Session:
         done: Sequence[int | str] | None = (),
         read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None = None,
     ) -> None:
-        planner = check_sessions(run)
         self.run = run
         self.task = None if task is None else find_task(run.taxonomy, task)
         if isinstance(done, str):
             raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
-        model = SessionModel(planner.model, planner.lengths)
-        begin = Begin(run, planner, model, self.task, None, None, read)
+        begin = Begin(run, self.task, None, None, read)
+        if run.method != "any-length":
+            check_sessions(run)  # may be a package's own
         if goal is not None:
-            begin = replace(begin, goal=begin.encoded(begin.features("goal", goal)))
+            begin = replace(begin, goal_features=begin.features("goal", goal))
         if done is not None:
             actions = [find_done(run.taxonomy, action, task=self.task) for action in done]
             begin = replace(begin, done=tuple(map(begin.certain, actions)))

@@ -41,8 +41,8 @@ from starlette.types import Receive, Scope, Send
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, complaint
 from cefito.files import NOT_JSON
-from cefito.inference.outlook import Likely
-from cefito.inference.session import Belief, Session, check_sessions
+from cefito.inference.outlook import Likely, check_sessions
+from cefito.inference.session import Belief, Session
 from cefito.serve.problems import ProblemError, to_problem
 from cefito.serve.schemas import (
     Done,

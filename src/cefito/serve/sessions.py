@@ -28,8 +28,9 @@ from starlette.responses import StreamingResponse
 from cefito.errors import CefitoError, ConfigError, reason
 from cefito.files import NOT_JSON
 from cefito.inference.following import FINDING
+from cefito.inference.outlook import check_sessions
 from cefito.inference.query import observation_of_step
-from cefito.inference.session import Session, check_sessions
+from cefito.inference.session import Session
 from cefito.serve.logs import SESSION
 from cefito.serve.models import Served, versions_of
 from cefito.serve.problems import ProblemError
