@@ -192,6 +192,8 @@ def test_a_table_of_other_names_beside_elan_is_not_passed_over(quick, call, refu
     columns = ("--column", "video=Film", "--column", "step=Schritt")
     problem = refused(*given, *columns)
     assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf)" in problem
+    assert "labels of 2 forms: table of steps (a.csv); ELAN (f1.eaf)." in refused(*given)
+    (folder / "a.csv").write_text("Film;Licht\nf0;gut\nf1;schlecht\n")
     assert "warning: a.csv, b.csv: left out: the columns are not named" in call(*given)[2]
 
 

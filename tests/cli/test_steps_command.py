@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset
+from tracks.formats.test_elan import write_eaf
 
 EXPORTED = Path(__file__).resolve().parents[1] / "tracks" / "exported"
 EXPORT = EXPORTED / "label_studio.json"
@@ -65,3 +66,17 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         ((*steps[:-1], tmp_path / "videos.csv"), "videos.csv: exists already. Remove it first."),
     ):
         assert message in refused(*argv)
+
+
+def test_the_task_of_files_without_one_beside_a_table_with_tasks(tmp_path, ran, refused):
+    """As a table of one procedure and ELAN files of another are joined."""
+    (tmp_path / "toast.csv").write_text("Film;Arbeit;Schritt;Von;Bis\nf1;toast;cut;0:00;0:04\n")
+    write_eaf(tmp_path / "f2.eaf", {"Steps": [("boil", 0, 3000)]}, media="f2.mp4")
+    names = {"video": "Film", "task": "Arbeit", "step": "Schritt", "start": "Von", "end": "Bis"}
+    columns = [part for name in names.items() for part in ("--column", "=".join(name))]
+    given = ("--task", "make tea", *columns, "--out", tmp_path / "STEPS.csv")
+    ran("data", "steps", tmp_path / "toast.csv", tmp_path / "f2.eaf", *given)
+    rows = (tmp_path / "STEPS.csv").read_text().splitlines()[1:]
+    assert rows == ["f1,toast,cut,0.0,4.0", "f2,make tea,boil,0.0,3.0"]
+    problem = refused("data", "steps", tmp_path / "toast.csv", *given[:-1], tmp_path / "2.csv")
+    assert "line 2: holds the task 'toast', not 'make tea'. Leave that out. (--task)" in problem

@@ -14,7 +14,8 @@ def tasks_of(folder, **steps):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(b"")
         timed = tuple(TimedStep(name=name, start=at, end=at + 1) for at, name in enumerate(names))
-        tracks.append(Track(video=path.removesuffix(".mp4"), task="", seconds=9, steps=timed))
+        if names:
+            tracks.append(Track(video=path.removesuffix(".mp4"), task="", seconds=9, steps=timed))
     return named_tasks(tracks, FileFolder(folder, endings=[".mp4"]))
 
 
@@ -32,6 +33,13 @@ def tasks_of(folder, **steps):
                 "toast-2.mp4": "c",
             },
             {"make tea", "toast"},
+            "of files",
+        ),
+        # labels of one film of toast, whose others have none
+        (
+            "kitchen",
+            {"tea 1.mp4": "ab", "tea 2.mp4": "ab", "toast 1 (new).mp4": "cd", "toast 2.mp4": ""},
+            {"tea", "toast"},
             "of files",
         ),
         # who did it, not what was done

@@ -83,6 +83,7 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     found = verified(without, without, without, likeliest, [])  # without a step, it says nothing
     (missing,) = found.deviations
     assert (missing.kind, missing.step) == ("missing", None)
+    assert found.repair == (2,)  # as it says, though the likeliest steps hold it
     assert missing.probability == pytest.approx(0.75 * usual)
     shown = "in 25.0 % of the sequences drawn from the film"
     assert missing.evidence == f"done in 10 of 10 training videos; {shown}"

@@ -188,7 +188,9 @@ class FilmSession:
 
     @property
     def finished(self) -> float:
-        """Probability that the last step of the procedure is over; 1 if no step is left."""
+        """Probability that the last step is over; 1 if no step is left, or the film is over."""
+        if self._over:
+            return 1.0
         if not self._seen or self.going >= 0:
             return 0.0
         left = self._begin.goal is not None or self.next_actions.any()

@@ -46,7 +46,8 @@ class Belief(Record):
         description="Usual there, but neither reported nor shown: done, or left out."
     )
     finished: float = Field(
-        description="Probability that nothing is left to do; 0 to a goal. All below is of the rest."
+        description="Probability that nothing is left to do; 0 to a goal, and 1 once the film is "
+        "over. All below is of the rest."
     )
     remaining: dict[int, float] = Field(
         description="Probability of each number of steps that remain; without a goal, of steps to "

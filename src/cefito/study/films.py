@@ -6,7 +6,7 @@ What is missing is found where that is safe: the files of labels in the folder, 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -102,7 +102,8 @@ def run_films(
     files = FileFolder(folder, endings=SUFFIXES, kind="video file")
     paths = [labels] if labels is not None else []
     if labels is None or not labels.is_file():
-        paths = find_steps(labels or folder, columns=choices.columns)
+        stems = {nfc(path.stem) for path in files.paths}
+        paths = find_steps(labels or folder, columns=choices.columns, films=stems)
     source, choices, notes = _labelled(paths, choices, files, ask, out)
     films = files.owned(source.names)
     if len(films) == 1:
@@ -248,6 +249,7 @@ def _labelled(
         except DataError as other:  # if columns lack, the first error also names the one of tasks
             raise (problem if "column" in other.setting.split(", ") else other) from None
         tasks, why = named_tasks(unnamed, files)
+        tasks |= {track.video: track.task for track in unnamed if track.task != "any"}
         if len({*tasks.values()}) == 1:
             _check_one_task(files.folder, unnamed)
         if not why and ask is not None:
@@ -270,7 +272,8 @@ def _labelled(
 def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, str], str]:
     """Return the task of each video that names say, and which do; both are empty if none do.
 
-    Names of several tasks are of films that share few steps.
+    Names of several tasks are of films that share few steps, at least two of each with or without
+    labels.
     """
     films = files.owned({track.video: (track.video,) for track in tracks})
     steps = {track.video: {step.name for step in track.steps} for track in tracks}
@@ -278,12 +281,13 @@ def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, s
     inside = {video: files.folder in path.parents[1:] for video, path in paths.items()}
     folders = {video: _words(path.parent.name) * inside[video] for video, path in paths.items()}
     names = {video: _words(path.stem) for video, path in paths.items()}
+    alike = Counter(_words(path.stem) for path in {*files.paths, *paths.values()})
     several = {"by the names of folders": folders, "by the names of files": names}
     for why, tasks in several.items():
         groups: dict[str, list[str]] = defaultdict(list)
         for video, task in tasks.items():
             groups[task].append(video)
-        least = min(map(len, groups.values())) if tasks is names else 2
+        least = min(alike[task] for task in groups) if tasks is names else 2
         if len(groups) > 1 and "" not in groups and least > 1 and _differ(groups.values(), steps):
             return tasks, why
     whole = {"by the name of the folder": {_words(files.folder.resolve().name)}}

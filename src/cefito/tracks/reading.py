@@ -10,12 +10,13 @@ import logging
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from operator import eq, mul
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from cefito.data.annotations import SPLITS
@@ -107,6 +108,7 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
         formats[used].append(document)
         tiers[used].update(row.tier for row in document_rows)
         rows += table.completed(document, document_rows)
+    table.check_task()
     documents = [document for files in formats.values() for document in files]
     empty = [document.empty for document in documents if document.empty is not None]
     refused += [error for _, error in empty if len(empty) == len(documents)]
@@ -276,15 +278,23 @@ def _form_of(path: Path, columns: Mapping[str, str]) -> tuple[Document, Format]:
     return document, form
 
 
-def find_steps(folder: Path, *, but: str = "", columns: Mapping[str, str] = {}) -> list[Path]:
+def find_steps(
+    folder: Path,
+    *,
+    but: str = "",
+    columns: Mapping[str, str] = {},
+    films: Collection[str] = (),
+) -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 
-    A table with other names of columns counts if there is nothing else, or they are chosen.
+    A table with other names of columns counts if there is nothing else, they are chosen, or several
+    of its lines name one film.
 
     Args:
         folder: The folder.
         but: Name of files that never count.
         columns: A table's own names of columns, by the expected ones.
+        films: Names of films, without endings.
 
     Raises:
         DataError: No such file, or files of several forms.
@@ -304,7 +314,7 @@ def find_steps(folder: Path, *, but: str = "", columns: Mapping[str, str] = {}) 
         if not holds_steps(path):
             continue
         document, form = _form_of(path, columns)
-        if form.told is not Told.REST:
+        if form.told is not Told.REST or _names_films(document, films):
             forms[form.name].append(path)
         elif path.suffix.lower() in TABLES:
             others[path] = document.columns
@@ -326,6 +336,17 @@ def find_steps(folder: Path, *, but: str = "", columns: Mapping[str, str] = {}) 
         remedy = "Export them into it from the annotation tool, or name them"
         raise DataError(f"{folder}: holds no labels of steps. {remedy}.", setting="labels")
     return files
+
+
+def _names_films(document: Document, films: Collection[str]) -> bool:
+    """Whether several lines of a table name one film."""
+    named = Counter[str]()
+    if films and document.path.suffix.lower() in TABLES:
+        with suppress(DataError):
+            for _, row in csv_rows(document.text, document.path, SHAPE):
+                cells = (nfc(str(cell).strip()) for cell in row.values())
+                named.update({cell for cell in cells for cell in (cell, PurePath(cell).stem)})
+    return any(named[film] > 1 for film in films)
 
 
 def _distinct(rows: list[StepRow]) -> tuple[list[StepRow], list[str]]:
@@ -513,6 +534,7 @@ class _VideoTable:
         self._row_of: dict[str, str] = {}  # of each film that was looked up, if there is one
         self._film_of: dict[str, str] = {}
         self._dropped = 0
+        self._clashes, self._lacking = list[DataError](), False  # with the task of all
         self._said = ""
         rows: Iterable[tuple[str, dict[str, Any]]] = ()
         if path is not None:
@@ -576,7 +598,11 @@ class _VideoTable:
                 chosen = [name for name in ("task", "task_pattern") if getattr(choices, name)]
                 setting = (*chosen, "video_table")[0]
                 problem = f"holds the task '{row.task}', not '{task}'. Leave that out"
-                raise DataError(f"{row.place}: {problem}.", setting=setting)
+                refused = DataError(f"{row.place}: {problem}.", setting=setting)
+                if setting != "task":
+                    raise refused
+                self._clashes.append(refused)
+            self._lacking |= not row.task
             if not row.task and not task:
                 raise self._no_task(document, row)
             end = facts.seconds if row.end is None else row.end
@@ -590,6 +616,11 @@ class _VideoTable:
             named: dict[str, Any] = {"task": row.task or task, "split": split, "group": group}
             kept.append(replace(row, **named, end=end, origin=document.place()))
         return kept
+
+    def check_task(self) -> None:
+        """Refuse a task of all videos that none of the files lacks, and one of them contradicts."""
+        if self._clashes and not self._lacking:
+            raise self._clashes[0]
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:
         if self._path is not None:

@@ -64,14 +64,16 @@ def state_of(page, address):
     followed = state["followed"]
     steps = [*followed["done"], *([followed["now"]] if followed["now"] else [])]
     now, over = followed["now"], followed["now"] is None and state["finished"] >= 0.5
-    coming = "nothing" if over else state["next_steps"][0]["name"]
+    missing = [one["name"] for one in followed["findings"] if one["kind"] == "missing"]
+    coming = ([*missing, "nothing"] if over else [state["next_steps"][0]["name"]])[0]
     expect(page.locator("#live-strip li > .named")).to_have_text([one["name"] for one in steps])
-    rest = "finished" if over else "pause"
+    rest = "finished" if over and not missing else "pause"
     expect(page.locator("#live-going")).to_have_text(now["name"] if now else rest)
     expect(page.locator("#live-coming")).to_have_text(coming)
     plans = page.locator("#live-plans ol")
     if over:
-        assert page.locator("#live-remaining").inner_text() == "Nothing is left to do."
+        rest = "" if missing else "Nothing is left to do."
+        assert page.locator("#live-remaining").inner_text() == rest
         assert plans.count() == 0
     else:
         assert plans.first.locator("li").first.inner_text() == coming
@@ -151,6 +153,32 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert said[0].startswith("Now: ")
     assert said[1].startswith("Next: ")
     assert all(one != other for one, other in pairwise(said))
+
+
+def test_a_film_that_ends_without_a_step_shows_it_as_the_next_one(page, drawn, tmp_path):
+    def surer(route):
+        if route.request.method == "GET":  # the stream, which would tell the state as it is
+            return route.abort()
+        state = (answer := route.fetch()).json()
+        doubts = [one | {"evidence": "", "step": None} for one in state["followed"]["unsure"]]
+        state["followed"] |= {"findings": doubts, "unsure": []}
+        return route.fulfill(response=answer, json=state)
+
+    levels = drawn.levels(VIDEO)
+    draw_levels(tmp_path / "film.mp4", levels[: len(levels) // 2])
+    page.route("**/events", surer)
+    page.reload()
+    page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
+    page.get_by_label("speed", exact=True).select_option("16")
+    button(page, "Play the film").click()
+    button(page, "Stop the film").wait_for()
+    finding = page.locator("#live-notes").get_by_text(": missing (").first
+    finding.wait_for()
+    missing = finding.inner_text().partition(":")[0]
+    expect(page.locator("#live-coming")).to_have_text(missing)
+    expect(page.locator("#live-going")).to_have_text("pause")
+    expect(page.locator("#live-remaining")).to_have_text("")
+    assert page.locator("#live-plans ol").count() == 0
 
 
 def test_a_camera_is_offered_once_the_encoder_is_loaded(page, address):

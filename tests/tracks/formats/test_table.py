@@ -299,7 +299,8 @@ def test_names_that_differ_in_case_alone_are_one(write, tmp_path):
         "one step, as names differ in case alone: 'Boil', 'boil'",
         "one step, as names differ in case alone: 'pour', 'Pour'",
     )
-    assert source.notes[3].startswith("step names that differ by little: 'pour' and 'pours'")
+    near = "step names that differ by little: 'pour' and 'pours'; 'pours' is in 'b' alone."
+    assert source.notes[3].startswith(near)
     convert_steps([path], tmp_path / "again.csv")
     assert read_steps(tmp_path / "again.csv").annotations == replace(
         source.annotations, taxonomy=replace(taxonomy, dataset="again")

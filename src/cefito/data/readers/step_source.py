@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,7 +85,12 @@ def source_of(tracks: Tracks, files: Sequence[Path]) -> Source:
         )
         for track in bound(tracks.tracks, taxonomy)
     )
-    notes = [*tracks.notes, *_near_names(taxonomy)]
+    owners: dict[str, set[str]] = defaultdict(set)
+    for track in tracks.tracks:
+        for step in track.steps:
+            owners[step.name].add(track.video)
+    alone = {name: next(iter(own)) for name, own in owners.items() if len(own) == 1}
+    notes = [*tracks.notes, *_near_names(taxonomy, alone)]
     lacking = [track.video for track in tracks.tracks if not track.split]
     if len(lacking) == len(videos):
         grouped = are_grouped(group_numbers(videos))
@@ -126,12 +131,12 @@ def _split_groups(videos: Iterable[Video]) -> Iterator[str]:
         yield f"Groups with videos of several splits: {listed(groups, most=_SHOWN)}."
 
 
-def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
+def _near_names(taxonomy: Taxonomy, alone: Mapping[str, str]) -> Iterator[str]:
     """Notes on names of tasks, and of actions of one task, that differ by little.
 
     Actions of different tasks are near only if they are equal without case and punctuation. Where
     WordLlama is installed, actions of equal numbers are also near if their vectors are almost
-    parallel.
+    parallel. Of two names, the only video of one is said, as `alone` has it.
     """
     tasks = near_names(dict.fromkeys(task.name for task in taxonomy.tasks))
     steps = [
@@ -148,8 +153,11 @@ def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
         steps += _agreeing(distinct, vectors @ vectors.T >= _ALIKE)
     pairs = [("task", *pair) for pair in tasks] + [("step", *pair) for pair in dict.fromkeys(steps)]
     for kind, left, right in pairs[:_SHOWN]:
-        pair = f"'{left}' and '{right}'. If they mean the same, write them alike."
-        yield f"{kind} names that differ by little: {pair}"
+        pair = f"'{left}' and '{right}'"
+        if len(once := [name for name in (left, right) if name in alone]) == 1:
+            pair += f"; '{once[0]}' is in '{alone[once[0]]}' alone"
+        remedy = "If they mean the same, write them alike."
+        yield f"{kind} names that differ by little: {pair}. {remedy}"
     if len(pairs) > _SHOWN:
         yield f"There are {len(pairs) - _SHOWN} more pairs of names that differ by little."
 

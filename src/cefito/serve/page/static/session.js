@@ -251,13 +251,14 @@ const watcher = (name, begin) => guarded(async () => {
 
 const present = () => state.followed && state.followed.now;
 const over = () => !present() && state.finished >= OVER;
-const coming = () => (over() ? undefined : state.next_steps[0]);
+// the next step; once nothing follows, a step that is missing
+const coming = () => (over() ? state.findings.filter(({ kind }) => kind === "missing").map(({ name }) => ({ name }))[0] : state.next_steps[0]);
 
 function speak() {
   if (!state || !$("live-speak").checked) return;
   const fresh = newFindings(state);
   for (const finding of fresh) say(t("speak.finding", findingWords(finding)));
-  const next = over() ? t("speak.finished") : coming() ? t(state.followed ? "speak.next" : "now.named", { step: coming().name }) : "";
+  const next = over() && !coming() ? t("speak.finished") : coming() ? t(state.followed ? "speak.next" : "now.named", { step: coming().name }) : "";
   if (!next || next === spoken) return;
   spoken = next;
   say(next, !fresh.length);
@@ -345,7 +346,7 @@ function showBig() {
   const { now, done, seconds } = state.followed || { now: coming() };
   const plan = state.plans[0]; // begins with the likeliest step
   const next = state.followed ? coming() : now && plan && plan.names.length > 1 ? { name: plan.names[1] } : undefined;
-  $("live-going").textContent = now ? now.name : t(over() ? "finished" : state.followed ? "pause" : "nothing");
+  $("live-going").textContent = now ? now.name : t(over() && !next ? "finished" : state.followed ? "pause" : "nothing");
   $("live-coming").textContent = next ? next.name : t("nothing");
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
@@ -396,7 +397,7 @@ function fillActions(task) {
 }
 
 function remaining() {
-  if (over()) return [t("remain.nothing")];
+  if (over()) return coming() ? [] : [t("remain.nothing")];
   const counts = Object.entries(state.remaining);
   const most = state.goal ? "" : counts[counts.length - 1][0];
   const likely = counts.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
