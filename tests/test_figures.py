@@ -371,7 +371,7 @@ with {late[false]} findings in right films and {late[wrong]} of other steps.
 The median delay is {delay:1} seconds
 and {doubts} a word of doubt, of which {unseen} say that mistakes of one
 {last[skip_named]} skips named, {last[swap_found]} exchanges found, {last[swap_named]} as out of
-The other five have {other} findings
+The other four have {other} findings
 {few[0]} of 12 skips and {few[1]} of 12 exchanges are found, with {few[2]} false findings in 36
 Of 16 mistakes each, {worlds[found]:1} are found and {worlds[open]:1} left open by name.
 The 24 right films of each have {worlds[false]:1} false findings.
@@ -584,9 +584,8 @@ def sentences_on_mistakes() -> Iterator[tuple[str, str]]:
     yield (
         "README",
         f"{counts[0]} of {cut['made']} steps that were cut out and {counts[1]} of "
-        f"{swapped['made']} exchanges are found by one network at "
-        f"{cut['said']['alarms_an_hour']} false alarms an hour, {NUMBERS[alarms]} in {films} "
-        f"films; {either[0]} and {either[1]} are found or left open",
+        f"{swapped['made']} exchanges are found by one network, with {NUMBERS[alarms]} false alarm "
+        f"in {films} films; {either[0]} and {either[1]} are found or left open",
     )
 
 

@@ -1,5 +1,6 @@
 """The attention network of whole videos: its training, its share, and what it changes."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from cefito.data.timeline import row_labels
 from cefito.errors import RunError
 from cefito.recognition.attention import attended, attention_steps, fit_attention
+from cefito.recognition.chain import likelihoods
 from cefito.recognition.held_out import attention_harms, chosen_attention
+from cefito.recognition.recogniser import SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.training.trainer import TrainingContext
@@ -97,6 +100,30 @@ def test_whole_videos_are_seen_by_both(fitted, films):
     np.testing.assert_allclose(plain.log_seen(rows, past=False), (usual + other) / 2, atol=1e-9)
     past, _ = fitted.both_logs(rows, past=True)
     np.testing.assert_allclose(plain.log_seen(rows, past=True), past, atol=1e-9)
+
+
+def test_a_doubted_video_is_seen_by_both(fitted, films, tmp_path):
+    """Runs of before, whose doubt was chosen without the attention network, doubt without it."""
+    rows = films.timeline.videos[12].astype(np.float32)
+    usual, others = fitted.both_logs(rows, past=False)
+    scaled = fitted.standard.scaled(rows)
+    other = attended(fitted.attention, scaled) - fitted.config.prior_power * fitted.log_prior
+    (share, trust, _), unexpected = (0.25, 0.6, 0.3), fitted.config.unexpected
+    doubting = replace(fitted, doubt=(share, trust, 0.3))
+    logs = (1 - share) * (usual + other) / 2 + share * others
+    wanted = likelihoods(logs, trust, unexpected)
+    np.testing.assert_allclose(doubting.doubted_so_far(scaled), wanted, atol=1e-9)
+    seen = doubting.recognise(rows, doubt=True)
+    doubting.save(tmp_path)
+    kept = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    np.testing.assert_allclose(kept.recognise(rows, doubt=True).rows, seen.rows, atol=1e-6)
+    header = json.loads((tmp_path / SETTINGS_FILE).read_text())
+    del header["doubt_attends"]
+    (tmp_path / SETTINGS_FILE).write_text(json.dumps(header))
+    before = SegmentalRecogniser.load(tmp_path, films.taxonomy)
+    wanted = likelihoods((1 - share) * usual + share * others, trust, unexpected)
+    np.testing.assert_allclose(before.doubted_so_far(scaled), wanted, rtol=1e-5)
+    assert not np.allclose(before.recognise(rows, doubt=True).rows, seen.rows, atol=1e-3)
 
 
 def test_the_share_is_chosen_by_videos_held_out(fitted, films, config):

@@ -130,24 +130,18 @@ def table(path, *columns):
 
 
 @pytest.mark.parametrize("form", sorted(WRITERS))
-def test_folders_of_recognised_steps(form, odd, seeing, tmp_path):
+def test_folders_of_recognised_steps(form, odd, seeing, tmp_path, capsys):
     out = tmp_path / "OUT"
     run = open_run(seeing)
     recordings = [*open_recordings(run, ODD, dataset=odd / "DATA")]
     assert [one.name for one in recordings] == [*ODD]
     videos = [name for name in ODD if not name.startswith(("-", "@"))]
-    call(
-        "recognise",
-        seeing,
-        *videos,
-        "--dataset",
-        odd / "DATA",
-        "--out",
-        out,
-        "--format",
-        form,
-        *("--frame-rate", "25"),
-    )
+    choices = ("--dataset", odd / "DATA", "--out", out, "--format", form, "--frame-rate", "25")
+    code = main([str(part) for part in ("recognise", seeing, *videos, *choices)])
+    if form == "frames" and code:  # a step '3' was seen, whose labels would be numbers
+        assert "would be read as a number" in capsys.readouterr().err
+        return
+    assert code == 0
     assert len([*(out / WRITERS[form].folder).iterdir()]) == len(videos)
     assert [*tmp_path.iterdir()] == [out]
 

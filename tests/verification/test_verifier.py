@@ -89,6 +89,10 @@ def test_steps_of_films_are_judged_in_all_sequences_that_were_drawn(counts):
     assert missing.evidence == f"done in 10 of 10 training videos; {shown}"
     assert "under 2 % of" in verified(without).deviations[0].evidence  # of 64 none is not never
     assert "drawn" not in counts.verify(steps_of(without), 0).deviations[0].evidence
+    (either,) = verified(without, without, [0, 1, 3, 4, 2, 5]).deviations
+    assert (either.kind, either.name) == ("missing", "wait")
+    assert either.probability == pytest.approx((2 * usual + order) / 3)
+    assert either.evidence.endswith(f"; or out of order, {order / 3:.1%}".replace("%", " %"))
     found = verified(without, likeliest, likeliest)
     assert found.deviations == ()
     (unsure,) = found.unsure

@@ -128,7 +128,9 @@ class SegmentalRecogniser(SegmentalModel):
                 advance(attending[-1])
         if not held:
             return fitted
-        whole = chosen_rows([video.attending(share) for video in held], config, past=False)
+        whole_held = [video.attending(share) for video in held]
+        trials = [(altered, video.attending(share)) for altered, video in trials]
+        whole = chosen_rows(whole_held, config, past=False)
         past = chosen_rows(held, config, past=True)
         doubt, seen, leasts = chosen_doubt(trials, config, seed, trust=whole.trust)
         fitted = replace(
@@ -140,6 +142,7 @@ class SegmentalRecogniser(SegmentalModel):
             attention_share=share,
             chained=(whole.chained, past.chained),
             doubt=doubt,
+            doubt_attends=True,
             least_ratios=leasts,
             seen=seen,
             held_out=HeldOutScores(
@@ -153,7 +156,7 @@ class SegmentalRecogniser(SegmentalModel):
         )
         films = {
             place: HeldFilm.of(fitted._doubted(video.logs[False], video.chain))
-            for place, video in zip(places, held, strict=True)
+            for place, video in zip(places, whole_held, strict=True)
         }
         return replace(fitted, films=films)
 
@@ -244,7 +247,7 @@ class SegmentalRecogniser(SegmentalModel):
         """Return what it says of a video that it was not trained on."""
         whole, past = (self.both_logs(rows, past=past) for past in (False, True))
         prior, unexpected = self.config.prior_power * self.log_prior, self.config.unexpected
-        seen = self._attended(rows, whole[0])
+        seen = self._attended(self.standard.scaled(rows), whole[0])
         return HeldVideo(self.chain, (whole, past), prior, labels, task, unexpected, seen)
 
 

@@ -67,7 +67,10 @@ from cefito.settings import Record, read_record, validated
 
 _REMEDY = "Train the run again."
 # in both
-_KEPT = "rate", "trusts", "temperatures", "shares", "weights", "least_ratios", "seen", "held_out"
+_KEPT = (
+    *("rate", "trusts", "temperatures", "shares", "weights"),
+    *("doubt_attends", "least_ratios", "seen", "held_out"),
+)
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -86,6 +89,7 @@ class _Header(Record):
     chained: tuple[_Power, _Power] | None = None  # T where w = 0; None in runs of before
     # s, λ, and the share of steps in any order, when videos are verified; None in runs of before
     doubt: tuple[_Share, _Power, _Share] | None = None
+    doubt_attends: bool = False  # False in runs of before
     least_ratios: tuple[_Ratio, _Ratio] = (0.0, 0.0)
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
     held_out: HeldOutScores | None = None
@@ -114,6 +118,8 @@ class SegmentalModel(BaseRecogniser):
     doubt: tuple[float, float, float]
     rate: float  # rows a second
     taxonomy: Taxonomy
+    # whether a is the share of the attention network then, too, else 0
+    doubt_attends: bool = False
     # log L / L' of orders below which that of two neighbours, and a film by its median, is in doubt
     least_ratios: tuple[float, float] = (0.0, 0.0)
     # by task, in videos held out; None if none was
@@ -177,10 +183,12 @@ class SegmentalModel(BaseRecogniser):
         if not self.config.chain:
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
-        if doubt and plan is None:
-            return self._doubted(self.both_logs(rows, past=False), chain, asked=known is None)
         both = self.both_logs(rows, past=False)
-        logs = self._with_attention(rows, both)
+        whole = self._attending(self.standard.scaled(rows), both)
+        both = whole if self.doubt_attends else both
+        if doubt and plan is None:
+            return self._doubted(both, chain, asked=known is None)
+        logs = mixed(whole, self.shares[False])
         seen = self.likelihoods(logs, past=False)
         if plan is None:
             smoothed = chain.smoothed(seen)
@@ -198,7 +206,8 @@ class SegmentalModel(BaseRecogniser):
             scaled: Rows as `Standard.scaled` returns them [n, P].
         """
         features = whole_features(scaled, self.config, self.rate)
-        return self._doubtful(self._logs(features, past=False, both=True))
+        both = self._logs(features, past=False, both=True)
+        return self._doubtful(self._attending(scaled, both) if self.doubt_attends else both)
 
     def _doubtful(self, both: tuple[Floats, Floats]) -> Floats:
         share, trust, _ = self.doubt
@@ -210,7 +219,7 @@ class SegmentalModel(BaseRecogniser):
         """Recognise steps with doubt in the usual order, by which the task is recognised first.
 
         Args:
-            both: `both_logs` of a whole video.
+            both: `both_logs` of a whole video, with the attention network if `doubt_attends`.
             chain: The chain of steps.
             asked: Whether a film that shows its order less than right ones loses half of p(task).
         """
@@ -254,18 +263,20 @@ class SegmentalModel(BaseRecogniser):
     def log_seen(self, rows: Rows, *, past: bool) -> Floats:
         """Return log p(label | row) − γ log p(label) [n, K + 1] of all rows [n, D] of a video."""
         both = self._logs(self._features(rows, past=past), past=past)
-        return mixed(both, self.shares[True]) if past else self._with_attention(rows, both)
+        if not past:
+            both = self._attending(self.standard.scaled(rows), both)
+        return mixed(both, self.shares[past])
 
-    def _with_attention(self, rows: Rows, both: tuple[Floats, Floats]) -> Floats:
-        """Return `log_seen` of a whole video by `both_logs`."""
-        usual = mixed((both[0], self._attended(rows, both[0])), self.attention_share)
-        return mixed((usual, both[1]), self.shares[False])
+    def _attending(self, scaled: Rows, both: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Return `both_logs` of a whole video with the attention network's share."""
+        seen = self._attended(scaled, both[0])
+        return mixed((both[0], seen), self.attention_share), both[1]
 
-    def _attended(self, rows: Rows, usual: Floats) -> Floats:
+    def _attended(self, scaled: Rows, usual: Floats) -> Floats:
         """Return `log_seen` by the attention network alone; the usual one without it."""
         if self.attention is None:
             return usual
-        logs = attended(self.attention, self.standard.scaled(rows))
+        logs = attended(self.attention, scaled)
         return logs - self.config.prior_power * self.log_prior
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:

@@ -27,6 +27,7 @@ from cefito.verification.promise import Chance
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
+_ALSO = 0.05  # p(mistake) of another kind, from which on it is named, too
 _AFTER = 2.0  # steps that the prior of the next one counts as
 _NEEDED = 3.0  # cost of a step that surely needs one that was not done
 
@@ -315,6 +316,9 @@ class _Suspect:
             times |= {"start": step.start, "end": step.end}
         elif drawn:
             evidence += f"; {self._drawn}"
+        for other, mistake in self._kinds.items():
+            if other != name and mistake >= _ALSO:
+                evidence += f"; or {KINDS[other].words}, {film_percent(certainty * mistake)}"
         return Deviation(
             kind=name,
             words=kind.words,
