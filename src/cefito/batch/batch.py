@@ -20,14 +20,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from cefito.batch.planning import PIECE, QuerySettings
-from cefito.batch.shards import (
-    Counts,
-    ShardHeader,
-    ShardPlanner,
-    ShardRows,
-    Shards,
-    files_digest,
-)
+from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards, files_digest
 from cefito.batch.sources import QuerySource, open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor

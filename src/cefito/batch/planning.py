@@ -16,12 +16,7 @@ from cefito.errors import CefitoError, DataError, explained, first_error
 from cefito.files import NOT_JSON
 from cefito.inference.answer import Answer, Asked, answers
 from cefito.inference.plan_formats import PlanRow
-from cefito.inference.query import (
-    Precision,
-    features_of,
-    query_from_features,
-    query_from_files,
-)
+from cefito.inference.query import Precision, features_of, query_from_features, query_from_files
 from cefito.inference.question import Question, planning
 from cefito.planners.base import Queries
 from cefito.planners.base_planner import check_partial

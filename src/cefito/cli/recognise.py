@@ -17,13 +17,7 @@ from cefito.cli.console import (
     table,
     talk,
 )
-from cefito.cli.options import (
-    AS_RECORDED,
-    AS_WRITTEN,
-    OUTPUT,
-    FileOptions,
-    RecordingOptions,
-)
+from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
 from cefito.cli.values import Json, said_as_json
 from cefito.data.annotations import json_lines
 from cefito.data.robots import all_episodes, is_robot

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cefito.data.annotations import (
-    Annotations,
-    Step,
-    Video,
-    json_lines,
-    read_annotations,
-)
+from cefito.data.annotations import Annotations, Step, Video, json_lines, read_annotations
 from cefito.data.folds import FEW_VIDEOS, drawn_groups
 from cefito.data.vocabulary import folded, nfc
 from cefito.errors import DataError

@@ -50,13 +50,7 @@ from cefito.parts.folder import (
 )
 from cefito.planners.base import Planner
 from cefito.planners.base_planner import plans_lengths
-from cefito.planners.methods import (
-    METHODS,
-    RunConfig,
-    find_method,
-    method_settings,
-    run_config,
-)
+from cefito.planners.methods import METHODS, RunConfig, find_method, method_settings, run_config
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.recognition.methods import RECOGNISERS
 from cefito.runtime import pick_device

@@ -38,16 +38,8 @@ from cefito.recognition.asformer import ASFormer
 from cefito.recognition.attention import attended
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
 from cefito.recognition.changes import Changes, change_features
-from cefito.recognition.classifier import (
-    RowClassifier,
-    Standard,
-    past_features,
-    whole_features,
-)
-from cefito.recognition.held_out import (
-    joined,
-    mixed,
-)
+from cefito.recognition.classifier import RowClassifier, Standard, past_features, whole_features
+from cefito.recognition.held_out import joined, mixed
 from cefito.recognition.plan_chain import PlanChain, either_order
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,

@@ -16,12 +16,7 @@ from cefito.files import has_ending
 from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
-from cefito.inference.query import (
-    check_width,
-    find_video,
-    load_observation,
-    observation_of_step,
-)
+from cefito.inference.query import check_width, find_video, load_observation, observation_of_step
 from cefito.inference.question import Facts, planning, steps_range
 from cefito.parts.folder import horizons_in
 from cefito.parts.matching import DatasetMatch, DatasetName, match_dataset

@@ -25,13 +25,7 @@ from cefito.files import write_json, write_text
 from cefito.inference.verification import open_verifier, verified
 from cefito.markup import counted
 from cefito.study.figures import draw_missed
-from cefito.study.promises import (
-    HOURLY,
-    KeptPromise,
-    kept_promises,
-    missed_curve,
-    right_part,
-)
+from cefito.study.promises import HOURLY, KeptPromise, kept_promises, missed_curve, right_part
 from cefito.study.rendering import (
     NONE,
     Entry,

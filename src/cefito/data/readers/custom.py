@@ -18,11 +18,7 @@ import numpy as np
 
 from cefito.arrays import load_npz
 from cefito.data.action_text import read_folder_text, single
-from cefito.data.prepared import (
-    PreparedDataset,
-    check_observations,
-    write_dataset,
-)
+from cefito.data.prepared import PreparedDataset, check_observations, write_dataset
 from cefito.data.readers.assemble import ObservationOptions
 from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.frame_folder import is_frame_folder, read_frame_folder

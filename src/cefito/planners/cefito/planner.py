@@ -17,14 +17,7 @@ from cefito.data.windows import ActionSpace, Windows, extended_space
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.fields import CompositeField, SearchedField
-from cefito.planners.base import (
-    Abilities,
-    Description,
-    Fitted,
-    Marginals,
-    Queries,
-    Shape,
-)
+from cefito.planners.base import Abilities, Description, Fitted, Marginals, Queries, Shape
 from cefito.planners.base_planner import BasePlanner, check_finite, check_queries
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
