@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 import common
 from cefito.cli.console import progress
 from cefito.data import Windows, cut_windows, open_dataset
-from cefito.evaluation.conformal import (
-    conditions,
-    planner_for,
-    sampled,
-    window_scores,
-    windows_for,
-)
+from cefito.evaluation.conformal import conditions, planner_for, sampled, window_scores, windows_for
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.sets import LARGEST_SET, first_steps, set_places

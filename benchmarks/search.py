@@ -39,12 +39,7 @@ from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runtime import generator_for, pick_device
-from cefito.search import (
-    ExhaustiveSearch,
-    GuidedSearch,
-    Plans,
-    Problem,
-)
+from cefito.search import ExhaustiveSearch, GuidedSearch, Plans, Problem
 
 OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
 # beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU
@@ -153,10 +148,7 @@ def on_random_fields(
                 naive.append(seconds)
                 for name, search in wanted.items():
                     runs[name].append(
-                        timed(
-                            lambda s=search, f=field, p=problem: s.search(f, [p], 5)[0],
-                            device,
-                        )
+                        timed(lambda s=search, f=field, p=problem: s.search(f, [p], 5)[0], device)
                     )
             row: dict[str, Any] = {
                 "horizon": horizon,

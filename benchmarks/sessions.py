@@ -92,12 +92,7 @@ def written(given: argparse.Namespace, results: list[dict[str, Any]]) -> dict[st
 
 
 def served(
-    run: Run,
-    folder: Path,
-    machines: int,
-    processes: int,
-    stations: int,
-    given: argparse.Namespace,
+    run: Run, folder: Path, machines: int, processes: int, stations: int, given: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Measure rows, and pictures if they are taken, of services of their own.
 

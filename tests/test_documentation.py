@@ -353,10 +353,7 @@ def test_lists_are_whole(page, head, expected):
 
 def test_numbers_of_the_pages_are_those_of_the_program():
     for page, sentence in (
-        (
-            "recognise",
-            "three stretches of up to {cefito.inference.next_films._STRETCH:g} s",
-        ),
+        ("recognise", "three stretches of up to {cefito.inference.next_films._STRETCH:g} s"),
         ("recognise", "in the means of rows over {cefito.inference.next_films._PART:g} s"),
         ("your-own-data", "5 % of the labels plus {cefito.data.readers.frame_folder._SLACK}"),
         ("serve", "more than {cefito.recognition.stream.LOST:,} and ten for each row sent"),
@@ -378,10 +375,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("searches", "a width of {cefito.field.fields._WIDE} or more"),
         ("searches", "the chain's {cefito.planners.cefito.fit.CANDIDATES} likeliest sequences of"),
         ("searches", "less than {cefito.inference.contradictions.UNLIKELY:.0%} together"),
-        (
-            "planners",
-            "names are cut to {cefito.planners.planllm.planner._NAME_TOKENS} tokens",
-        ),
+        ("planners", "names are cut to {cefito.planners.planllm.planner._NAME_TOKENS} tokens"),
         ("planners", "captions to {cefito.planners.planllm.planner._CAPTION_TOKENS}."),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
         ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),

@@ -55,10 +55,7 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
         ((*steps, *TEA[2:]), "(--task)"),
         ((*steps, *TEA, "--tier", "x"), "has no control tag 'x', only 'steps' (20). (--tier)"),
-        (
-            (*steps, *TEA[:2], "--frame-rate", "0"),
-            "expected more than 0 (got 0.0). (--frame-rate)",
-        ),
+        ((*steps, *TEA[:2], "--frame-rate", "0"), "expected more than 0 (got 0.0). (--frame-rate)"),
         ((*steps, *TEA, *table), "split is 'dev'; expected one of train, val, test. (--video-t"),
         ((*steps, *TEA, "--encoding", "no"), "'no' is not an encoding of text. Expected one"),
         ((*steps[:2], *steps[3:]), "no file is given. Give the files of annotated steps."),

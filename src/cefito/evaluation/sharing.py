@@ -253,10 +253,6 @@ def import_field(
     )
     with new_folder(out) as folder:
         Run(
-            folder=folder,
-            planner=planner,
-            info=info,
-            config=config,
-            taxonomy=planner.taxonomy,
+            folder=folder, planner=planner, info=info, config=config, taxonomy=planner.taxonomy
         ).written()
     return open_run(out)

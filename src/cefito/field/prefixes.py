@@ -168,12 +168,7 @@ class PrefixTree:
 
 
 def latents(
-    predictor: Predictor,
-    tree: PrefixTree,
-    root: Tensor,
-    table: Tensor,
-    *,
-    read: slice | Tensor,
+    predictor: Predictor, tree: PrefixTree, root: Tensor, table: Tensor, *, read: slice | Tensor
 ) -> Tensor:
     """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`.
 

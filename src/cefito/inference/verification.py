@@ -437,8 +437,7 @@ def verified(
         )
     judged_steps = tuple(
         VerifiedStep(
-            **{name: getattr(step, name) for name in TimedStep.model_fields},
-            **dict(judgement),
+            **{name: getattr(step, name) for name in TimedStep.model_fields}, **dict(judgement)
         )
         for step, judgement in zip(steps, verification.steps, strict=True)
     )

@@ -143,11 +143,7 @@ class Gate:
         self.shown = None
         self.confirmed.append(
             Confirmed(
-                action=shown.action,
-                name=shown.name,
-                by=by,
-                skipped=skipped,
-                seconds=self._seconds,
+                action=shown.action, name=shown.name, by=by, skipped=skipped, seconds=self._seconds
             )
         )
         return self.confirmed[-1]

@@ -163,11 +163,7 @@ def _fit_parts(
     if "recogniser" in names:
         settings = config.parts.get("recogniser") or RecogniserConfig()
         parts["recogniser"] = RECOGNISERS.named(settings.method).kind.fit(
-            dataset,
-            chosen,
-            config=settings,
-            seed=seed,
-            context=context.part("recogniser"),
+            dataset, chosen, config=settings, seed=seed, context=context.part("recogniser")
         )
     if "verifier" in names:
         films = parts["recogniser"].films if "recogniser" in parts else {}

@@ -213,8 +213,7 @@ class Constraints:
         ),
     ] = ()
     no_repeats: Annotated[
-        bool,
-        Declared("no_repeats", *["No action may occur twice."] * 2, "no repeats", True, _once),
+        bool, Declared("no_repeats", *["No action may occur twice."] * 2, "no repeats", True, _once)
     ] = False
 
     def __post_init__(self) -> None:

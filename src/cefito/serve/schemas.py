@@ -286,8 +286,7 @@ class RowRequest(RequestBody):
 
 Rows = Annotated[list[RowRequest], Field(min_length=1, max_length=MOST_ROWS)]
 Brief = Annotated[
-    bool,
-    Field(description="Leave out what costs most: tasks, done, unseen, remaining and plans."),
+    bool, Field(description="Leave out what costs most: tasks, done, unseen, remaining and plans.")
 ]
 
 

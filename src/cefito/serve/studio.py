@@ -95,10 +95,7 @@ def fetch_film(address: str, target: Path, *, studio: Studio | None, most: int) 
         request = urllib.request.Request(url)
         if studio is not None and studio.owns(url):
             request.add_unredirected_header("Authorization", studio.authorization())
-        with (
-            urllib.request.urlopen(request, timeout=_SECONDS) as answer,
-            target.open("wb") as file,
-        ):
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer, target.open("wb") as file:
             while piece := answer.read(_PIECE):
                 size += len(piece)
                 if size > most:

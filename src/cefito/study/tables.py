@@ -67,11 +67,7 @@ def score_heads() -> tuple[str, ...]:
 
 
 def result_tables(
-    results: Results,
-    *,
-    against: str | None = None,
-    published: str = "main",
-    ordered: bool = False,
+    results: Results, *, against: str | None = None, published: str = "main", ordered: bool = False
 ) -> list[Table]:
     """Tables of scores and differences at each horizon.
 

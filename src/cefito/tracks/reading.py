@@ -279,11 +279,7 @@ def _form_of(path: Path, columns: Mapping[str, str]) -> tuple[Document, Format]:
 
 
 def find_steps(
-    folder: Path,
-    *,
-    but: str = "",
-    columns: Mapping[str, str] = {},
-    films: Collection[str] = (),
+    folder: Path, *, but: str = "", columns: Mapping[str, str] = {}, films: Collection[str] = ()
 ) -> list[Path]:
     """Return the files of annotated steps below a folder, which are of one form.
 

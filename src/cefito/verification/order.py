@@ -439,9 +439,7 @@ def log_likelihood(precedes: Bools, places: Places) -> float:
     video, _ = np.nonzero(done)
     place, wrong = places[done], broken[done]
     chances = np.where(
-        wrong,
-        _RARE / np.maximum(steps[video] - place, 1),
-        1 / np.maximum(free[video, place], 1),
+        wrong, _RARE / np.maximum(steps[video] - place, 1), 1 / np.maximum(free[video, place], 1)
     )
     return float(np.log(chances).sum())
 

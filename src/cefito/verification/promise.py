@@ -151,10 +151,7 @@ class HeldOutFindings(Stored):
                 setting="false_alarms",
             )
         return Promise(
-            false_alarms=alarms,
-            per_steps=per_steps,
-            least=levels[place],
-            videos=len(self.hours),
+            false_alarms=alarms, per_steps=per_steps, least=levels[place], videos=len(self.hours)
         )
 
     def _cost(self, least: float) -> float:

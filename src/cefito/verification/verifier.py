@@ -341,14 +341,7 @@ class Verifier:
         """
         if not 0 <= least <= np.inf:
             raise ConfigError(f"probability {least}: expected at least 0.", setting="least")
-        findings = self.judge(
-            steps,
-            task,
-            sure=sure,
-            drawn=drawn,
-            finished=finished,
-            online=online,
-        )
+        findings = self.judge(steps, task, sure=sure, drawn=drawn, finished=finished, online=online)
         done = [step.action for step in findings.corrected(steps) if step.action != NONE]
         left = [action for action in self.taxonomy.tasks[task].actions if action not in done]
         if not self.knows(task):
@@ -424,12 +417,7 @@ class Verifier:
         return findings
 
     def _judged(
-        self,
-        order: TaskOrder,
-        sequences: Sequence[Sequence[Step]],
-        *,
-        finished: bool,
-        online: bool,
+        self, order: TaskOrder, sequences: Sequence[Sequence[Step]], *, finished: bool, online: bool
     ) -> Iterator[tuple[list[SeenVideo], Floats]]:
         """Yield what was seen of each sequence, and p(no error, error of order, another) [n, 3].
 
@@ -482,13 +470,7 @@ class Verifier:
         write_tensors(folder / VERIFIER_FILE, tensors)
 
     @classmethod
-    def load(
-        cls,
-        folder: Path,
-        taxonomy: Taxonomy,
-        *,
-        config: VerifierConfig = _DEFAULTS,
-    ) -> Self:
+    def load(cls, folder: Path, taxonomy: Taxonomy, *, config: VerifierConfig = _DEFAULTS) -> Self:
         """Read what `save` wrote into a run folder (RunError); `config` as of `fit`."""
         path = folder / VERIFIER_FILE
         tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)

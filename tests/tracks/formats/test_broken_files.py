@@ -60,11 +60,7 @@ BROKEN = {
         "is damaged JSON",
     ),
     "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
-    "label studio ranges": (
-        "Label Studio",
-        EXPORT.replace('"ranges"', '"range"'),
-        "(ranges: is m",
-    ),
+    "label studio ranges": ("Label Studio", EXPORT.replace('"ranges"', '"range"'), "(ranges: is m"),
     "label studio film": (
         "Label Studio",
         EXPORT.replace('"video":', '"v":').replace(".mp4", ""),

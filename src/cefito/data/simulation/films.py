@@ -132,10 +132,7 @@ def _pictures(
 
 
 def _drawn(
-    scene: Scene,
-    about: list[list[Any]],
-    done: list[str],
-    acting: tuple[str, float] | None,
+    scene: Scene, about: list[list[Any]], done: list[str], acting: tuple[str, float] | None
 ) -> NDArray[np.float32]:
     """Draw a scene after the steps `done`, with a hand at one and the share of it that is over."""
     from PIL import Image, ImageDraw

@@ -60,12 +60,7 @@ Reals = NDArray[np.float64]
 
 
 def fit_weights(
-    chain: ChainModel,
-    field: Field,
-    val: Windows,
-    *,
-    windows: int,
-    progress: Progress = silent,
+    chain: ChainModel, field: Field, val: Windows, *, windows: int, progress: Progress = silent
 ) -> Weights:
     """Fit the weight of the energy beside the chain's.
 
@@ -93,11 +88,7 @@ def fit_weights(
     return Weights(energy=weight / temperature, chain=1 / temperature)
 
 
-def energy_weight(
-    joint: Reals,
-    energies: Reals,
-    right: NDArray[np.bool_],
-) -> float:
+def energy_weight(joint: Reals, energies: Reals, right: NDArray[np.bool_]) -> float:
     """Return the weight w ≥ 0 of the energy under which the truth is likeliest.
 
     It maximises Σ_windows log p(truth) − (w σ)² / 2, p(i) = q_i exp(−w E_i) / Σ_j q_j exp(−w E_j),

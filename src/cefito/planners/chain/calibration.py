@@ -71,12 +71,7 @@ _LEAST = -30.0  # log-probability that less likely tasks count as
 
 
 def fit_confidence(
-    chain: SequenceScores,
-    states: Tensor,
-    actions: Tensor,
-    *,
-    videos: int,
-    task_power: float = 1.0,
+    chain: SequenceScores, states: Tensor, actions: Tensor, *, videos: int, task_power: float = 1.0
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 
@@ -104,13 +99,7 @@ def fit_confidence(
     )
 
 
-def fit_task_power(
-    chain: SequenceScores,
-    states: Tensor,
-    tasks: Tensor,
-    *,
-    videos: int,
-) -> float:
+def fit_task_power(chain: SequenceScores, states: Tensor, tasks: Tensor, *, videos: int) -> float:
     """Return the power of task probabilities under which true tasks are likeliest.
 
     The logarithm of the power has a standard normal prior.
@@ -136,13 +125,7 @@ def fit_task_power(
     return math.exp(float(minimize_scalar(loss, bounds=bounds, method="bounded").x))
 
 
-def fit_task_confidence(
-    log_tasks: Tensor,
-    tasks: Tensor,
-    *,
-    videos: int,
-    centre: float,
-) -> float:
+def fit_task_confidence(log_tasks: Tensor, tasks: Tensor, *, videos: int, centre: float) -> float:
     """Fit the power of task probabilities to how often the likeliest task is right.
 
     The logarithm of the power has the normal prior of `confident_temperature`.

@@ -96,9 +96,7 @@ def _frames(about: Element | None) -> tuple[int, int]:
 
 
 def _following(
-    frames: dict[_Seen, dict[int, int]],
-    tasks: dict[str, Element],
-    whole: Element | None,
+    frames: dict[_Seen, dict[int, int]], tasks: dict[str, Element], whole: Element | None
 ) -> dict[tuple[str, str], dict[int, int]]:
     """The frame that is listed after each, by task and folder, which are taken out of `frames`.
 

@@ -96,8 +96,7 @@ OBSERVER = Tool(
 )
 PREMIERE = Tool("Premiere's markers", {"step": ("marker name",), "start": ("in",), "end": ("out",)})
 BIDS = Tool(
-    "events of BIDS",
-    {"step": ("trial_type",), "start": ("onset",), "duration": ("duration",)},
+    "events of BIDS", {"step": ("trial_type",), "start": ("onset",), "duration": ("duration",)}
 )
 TOOLS = (ELAN_TEXT, OBSERVER, PREMIERE, BIDS)
 """Tables that are read by their own names of columns."""
@@ -308,10 +307,7 @@ def _missing(document: Document, first: Mapping[str, Any], absent: Mapping[str, 
 
 
 def _cells(
-    document: Document,
-    table: _Table,
-    lines: Iterator[tuple[str, dict[str, Any]]],
-    faults: Faults,
+    document: Document, table: _Table, lines: Iterator[tuple[str, dict[str, Any]]], faults: Faults
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Each line with its place and its stripped cells; `split` is empty without such a column."""
     for place, row in lines:

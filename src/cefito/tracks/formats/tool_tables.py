@@ -14,13 +14,7 @@ def _elan(videos: Sequence[Track]) -> str:
     """Return ELAN's tab-delimited text, with the tier `steps`."""
     heads = ("Tier", "Begin Time - ss.msec", "End Time - ss.msec", "Annotation", "File Path")
     rows = [
-        (
-            video.tier_name,
-            f"{step.start:.3f}",
-            f"{step.end:.3f}",
-            plain(step.name),
-            video.media,
-        )
+        (video.tier_name, f"{step.start:.3f}", f"{step.end:.3f}", plain(step.name), video.media)
         for video in videos
         for step in video.steps
     ]
