@@ -436,7 +436,10 @@ def test_findings_are_those_of_the_steps_as_they_are_now(run_with_recogniser, vi
                 finished=False,
                 least=0.01,
             )
-            assert tuple(found.findings) == expected.deviations
+            late = found.now and ("missing", found.now.action)
+            assert found.findings == [
+                one for one in expected.deviations if (one.kind, one.action) != late
+            ]
             judged += 1
     assert judged > 20
 
@@ -448,7 +451,10 @@ def test_findings_do_not_depend_on_when_they_were_asked_for(run_with_recogniser,
     for place, row in enumerate(video[1][order]):
         for session in (asked, silent):
             session.observe(row, at=float(place))
-        findings.append(asked.followed(least=0.1).findings)
+        told = asked.followed(least=0.1)
+        findings.append(told.findings)
+        missing = {one.action for one in told.findings if one.kind == "missing"}
+        assert told.now is None or told.now.action not in missing  # it comes late
         if place % 7 == 0:
             assert findings[-1] == silent.copy().followed(least=0.1).findings
     assert any(findings)

@@ -314,11 +314,13 @@ class FilmSession:
             if self._over and (verifier := self._run.verifier) is not None:
                 unsure = judged.unsure(*facts, (verifier.config.unsure, least))
             self._verified = state, judged.deviations(*facts, least), [*unsure]
+        present = steps[-1].action if going else None  # a step that comes late
+        found = (one for one in self._verified[1] if (one.kind, one.action) != ("missing", present))
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
             done=done,
-            findings=self._verified[1],
+            findings=[*found],
             unsure=self._verified[2],
             ended=self.ended,
             next=[*ahead],
