@@ -87,6 +87,18 @@ def test_what_was_recognised_is_shown_as_it_was_likelier_done(right):
     assert "'pour milk' was seen twice in a row and 'add leaves' never" in exchange
 
 
+def test_many_findings_in_a_film_may_be_those_of_another_task(right):
+    verifier = open_verifier(right)[1]
+    seen = tuple(Step(20 * at, 20 * at + 10, action) for at, action in enumerate([3, 3, 1]))
+    steps = [TimedStep(name=TEA[s.action], action=s.action, start=s.start, end=s.end) for s in seen]
+    facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 60.0, "steps": steps}
+    many = "findings among 3 steps are many for one film: it may show another task, or none"
+    for drawn in (seen,) * 2, None:  # recognised, or given
+        film = verified(verifier, Track(**facts, drawn=drawn), least=0.5)
+        assert len(film.deviations) >= 3
+        assert (many in " ".join(film.notes)) == (drawn is not None)
+
+
 def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
     new = write("NEW.csv", lines("x", ["boil water", "ad leaves", "fly", "stir"]))
     found = cefito.verify(right, new)

@@ -20,7 +20,7 @@ from cefito.inference.constraints import Name
 from cefito.inference.recordings import Failed, Recording, raised
 from cefito.inference.verifiers import edited_orders, learned_verifier
 from cefito.inference.whole_videos import UNNAMED, Reading, Source, limits_of_film, recordings_of
-from cefito.markup import listed, percent, step_times
+from cefito.markup import counted, listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
@@ -42,6 +42,7 @@ CAUTION = (
 )
 """What is to be said with findings of films."""
 _AS_WRITTEN = Choices()
+_MANY = 3  # findings in a film, and a third of its steps, from which on it may be another task's
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
@@ -435,6 +436,10 @@ def verified(
             f"{overlapping} of {len(steps)} steps began before the previous step had ended; if "
             "several people are at work, verify each alone"
         )
+    found = sum(one.probability >= LEAST for one in verification.deviations)
+    if track.drawn and found >= max(_MANY, len(steps) / 3):
+        problem = f"{found} findings among {counted(len(steps), 'step')} are many for one film"
+        notes.append(f"{problem}: it may show another task, or none that is known")
     judged_steps = tuple(
         VerifiedStep(
             **{name: getattr(step, name) for name in TimedStep.model_fields}, **dict(judgement)
