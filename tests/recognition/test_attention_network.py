@@ -9,6 +9,7 @@ import pytest
 
 from cefito.data.timeline import row_labels
 from cefito.errors import RunError
+from cefito.recognition import segmental
 from cefito.recognition.attention import attended, attention_steps, fit_attention
 from cefito.recognition.chain import likelihoods
 from cefito.recognition.held_out import attention_harms, chosen_attention
@@ -102,6 +103,21 @@ def test_whole_videos_are_seen_by_both(fitted, films):
     np.testing.assert_allclose(plain.log_seen(rows, past=True), past, atol=1e-9)
 
 
+@pytest.mark.parametrize(("worse", "attends"), [(0.04, True), (0.06, False)])
+def test_doubt_leaves_it_out_if_it_hides_mistakes_made_up(
+    films, config, monkeypatch, worse, attends
+):
+    scores = iter((-1.0, -1.0 - worse))  # without it, and with it
+
+    def chosen(*_, trust):
+        return next(scores), (0.0, trust, 0.1), (), (0.0, 0.0)
+
+    monkeypatch.setattr(segmental, "chosen_doubt", chosen)
+    config = config.model_copy(update={"attention_shares": (0.5,)})
+    fitted = SegmentalRecogniser.fit(films, range(10), config=config)
+    assert (fitted.attention_share, fitted.doubt_attends) == (0.5, attends)
+
+
 def test_a_doubted_video_is_seen_by_both(fitted, films, tmp_path):
     """Runs of before, whose doubt was chosen without the attention network, doubt without it."""
     rows = films.timeline.videos[12].astype(np.float32)
@@ -109,7 +125,7 @@ def test_a_doubted_video_is_seen_by_both(fitted, films, tmp_path):
     scaled = fitted.standard.scaled(rows)
     other = attended(fitted.attention, scaled) - fitted.config.prior_power * fitted.log_prior
     (share, trust, _), unexpected = (0.25, 0.6, 0.3), fitted.config.unexpected
-    doubting = replace(fitted, doubt=(share, trust, 0.3))
+    doubting = replace(fitted, doubt=(share, trust, 0.3), doubt_attends=True)
     logs = (1 - share) * (usual + other) / 2 + share * others
     wanted = likelihoods(logs, trust, unexpected)
     np.testing.assert_allclose(doubting.doubted_so_far(scaled), wanted, atol=1e-9)

@@ -131,6 +131,6 @@ def test_networks_of_no_order_are_taken_alone_if_they_are_about_as_good(scores, 
 
     monkeypatch.setattr("cefito.recognition.held_out.score", scored)
     held: Any = SimpleNamespace(task=0, chain=SimpleNamespace(actions=[[0, 1]]))
-    choice, _, leasts = chosen_doubt([(copies()[1], held)], RecogniserConfig(), 0, trust=1.0)
+    _, choice, _, leasts = chosen_doubt([(copies()[1], held)], RecogniserConfig(), 0, trust=1.0)
     assert choice == (share, 1.7, 0.3)
     assert leasts == (0.0, 0.0)  # of no right copy

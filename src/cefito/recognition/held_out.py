@@ -19,7 +19,7 @@ from cefito.recognition.trials import AlteredVideo, SeenMistakes, score
 logger = logging.getLogger(__name__)
 _TEMPERATURES = np.geomspace(0.5, 16, 31)
 _LEAST = 1e-30  # probability of a label by the chain beside networks
-_AS_GOOD = 0.05  # difference of log-probabilities
+AS_GOOD = 0.05  # difference of log-probabilities
 _LEAST_RATIO = 0.7  # of the 5th percentile of ratios in right copies
 _MOST_RATIO = 1e4
 
@@ -202,8 +202,8 @@ def chosen_doubt(
     seed: int,
     *,
     trust: float,
-) -> tuple[tuple[float, float, float], tuple[SeenMistakes, ...], tuple[float, float]]:
-    """Return s, λ and the share of steps in any order that show mistakes made up best, and how.
+) -> tuple[float, tuple[float, float, float], tuple[SeenMistakes, ...], tuple[float, float]]:
+    """Return a `score`, the s, λ and share of steps in any order that have it, and what is seen.
 
     The last values are ratios below which the order of two neighbours is in doubt, and a film by
     the median of its neighbours: `_LEAST_RATIO` of the 5th percentile of those in right copies
@@ -238,11 +238,11 @@ def chosen_doubt(
     # others are taken alone, and the most doubt of the other values, if that is about as good
     by_share = {share: tried((share, trust, doubt))[0] for share in _shares(config)}
     share, alone = max(by_share, key=lambda share: by_share[share]), max(by_share)
-    share = alone if by_share[alone] >= by_share[share] - _AS_GOOD else share
+    share = alone if by_share[alone] >= by_share[share] - AS_GOOD else share
     choices = [(share, trust, doubt) for trust in near_trusts for doubt in config.doubts]
     scored = [(choice, *tried(choice)) for choice in choices]
     best = max(value for _, value, _ in scored)
-    near = [(choice, seen) for choice, value, seen in scored if value >= best - _AS_GOOD]
+    near = [(choice, seen) for choice, value, seen in scored if value >= best - AS_GOOD]
     choice, seen = max(near, key=lambda one: (one[0][2], one[0][1]))
     films = [
         [
@@ -259,7 +259,7 @@ def chosen_doubt(
     ]
     ratios = [ratio for film in films for ratio in film]
     medians = [float(np.median(film)) for film in films if film]
-    return choice, seen, (_least(ratios), _least(medians))
+    return best, choice, seen, (_least(ratios), _least(medians))
 
 
 def _least(ratios: Sequence[float]) -> float:

@@ -30,6 +30,7 @@ from cefito.recognition.classifier import (
     whole_features,
 )
 from cefito.recognition.held_out import (
+    AS_GOOD,
     HeldVideo,
     attention_harms,
     chosen_attention,
@@ -108,18 +109,13 @@ class SegmentalRecogniser(SegmentalModel):
                     places.append(videos[place])
                     if place % every:
                         continue
-                    others = [
-                        labels
-                        for labels, other in zip(rest.labels, rest.tasks, strict=True)
-                        if other == task
-                    ]
+                    labelled = zip(rest.labels, rest.tasks, strict=True)
+                    others = [labels for labels, other in labelled if other == task]
                     generator = np.random.default_rng([seed, place])
                     copies = made_up(
                         known.rows[place], truth, others, changes, mistakes[task], generator
                     )
-                    trials += (
-                        (altered, fitted._held(altered.rows, truth, task)) for altered in copies
-                    )
+                    trials += ((copy, fitted._held(copy.rows, truth, task)) for copy in copies)
                 # the largest part of the training ends where the first folds say that it harms
                 helps = helps and (few or not attention_harms(held, config))
             share = chosen_attention(held, config) if held and helps else 0.0
@@ -128,11 +124,14 @@ class SegmentalRecogniser(SegmentalModel):
                 advance(attending[-1])
         if not held:
             return fitted
-        whole_held = [video.attending(share) for video in held]
-        trials = [(altered, video.attending(share)) for altered, video in trials]
-        whole = chosen_rows(whole_held, config, past=False)
+        whole = chosen_rows([video.attending(share) for video in held], config, past=False)
         past = chosen_rows(held, config, past=True)
-        doubt, seen, leasts = chosen_doubt(trials, config, seed, trust=whole.trust)
+        doubts = [
+            chosen_doubt([(a, v.attending(s)) for a, v in trials], config, seed, trust=whole.trust)
+            for s in dict.fromkeys((0.0, share))
+        ]
+        attends = len(doubts) > 1 and doubts[1][0] >= doubts[0][0] - AS_GOOD
+        _, doubt, seen, leasts = doubts[attends]
         fitted = replace(
             fitted,
             trusts=(whole.trust, past.trust),
@@ -142,7 +141,7 @@ class SegmentalRecogniser(SegmentalModel):
             attention_share=share,
             chained=(whole.chained, past.chained),
             doubt=doubt,
-            doubt_attends=True,
+            doubt_attends=attends,
             least_ratios=leasts,
             seen=seen,
             held_out=HeldOutScores(
@@ -154,9 +153,10 @@ class SegmentalRecogniser(SegmentalModel):
                 **{name: whole.scores[name] for name in ("frame", "edit", "f1_50")},
             ),
         )
+        own = [video.attending(share * attends) for video in held]
         films = {
             place: HeldFilm.of(fitted._doubted(video.logs[False], video.chain))
-            for place, video in zip(places, whole_held, strict=True)
+            for place, video in zip(places, own, strict=True)
         }
         return replace(fitted, films=films)
 

@@ -197,8 +197,7 @@ class SegmentalModel(BaseRecogniser):
         Args:
             scaled: Rows as `Standard.scaled` returns them [n, P].
         """
-        features = whole_features(scaled, self.config, self.rate)
-        both = self._logs(features, past=False, both=True)
+        both = self._logs(whole_features(scaled, self.config, self.rate), past=False, both=True)
         return self._doubtful(self._attending(scaled, both) if self.doubt_attends else both)
 
     def _doubtful(self, both: tuple[Floats, Floats]) -> Floats:
@@ -268,8 +267,7 @@ class SegmentalModel(BaseRecogniser):
         """Return `log_seen` by the attention network alone; the usual one without it."""
         if self.attention is None:
             return usual
-        logs = attended(self.attention, scaled)
-        return logs - self.config.prior_power * self.log_prior
+        return attended(self.attention, scaled) - self.config.prior_power * self.log_prior
 
     def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats:
         """Return `log_seen` of the features of rows, without the attention network.
