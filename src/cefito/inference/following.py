@@ -314,13 +314,13 @@ class FilmSession:
             if self._over and (verifier := self._run.verifier) is not None:
                 unsure = judged.unsure(*facts, (verifier.config.unsure, least))
             self._verified = state, judged.deviations(*facts, least), [*unsure]
-        present = steps[-1].action if going else None  # a step that comes late
-        found = (one for one in self._verified[1] if (one.kind, one.action) != ("missing", present))
+        late = "missing", steps[-1].action if going else None  # a step that comes now
+        findings = [wrong for wrong in self._verified[1] if (wrong.kind, wrong.action) != late]
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,
             done=done,
-            findings=[*found],
+            findings=findings,
             unsure=self._verified[2],
             ended=self.ended,
             next=[*ahead],

@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError
 from cefito.inference.following import FilmSession, Followed
 from cefito.inference.observer import Observation
-from cefito.inference.outlook import (
-    DOUBT,
-    OWN,
-    Begin,
-    BelievedStep,
-    Likely,
-    change,
-    check_sessions,
-    doubted,
-)
+from cefito.inference.outlook import DOUBT, OWN, Begin, BelievedStep, Likely, change, doubted
 from cefito.planners.any_length.guidance import Encoded, SequencePosterior, Update
 from cefito.verification.findings import repair
 
@@ -277,7 +268,7 @@ class StepSession:
         d = |a − b|² / (|a − m|² + |b − m|²), where m is the mean observation of training windows:
         near 0 for the same scene, 1 for scenes that are unrelated.
         """
-        before, mean = self._states[-1].features, check_sessions(self._begin.run).mean_observation
+        before, mean = self._states[-1].features, self._begin.run.planner.mean_observation
         if before is None or mean is None:
             return STAY, 0.0
         scale = float(np.square(features - mean).sum() + np.square(before - mean).sum())

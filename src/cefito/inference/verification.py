@@ -436,9 +436,9 @@ def verified(
             f"{overlapping} of {len(steps)} steps began before the previous step had ended; if "
             "several people are at work, verify each alone"
         )
-    found = sum(one.probability >= LEAST for one in verification.deviations)
-    if track.drawn and found >= max(_MANY, len(steps) / 3):
-        problem = f"{found} findings among {counted(len(steps), 'step')} are many for one film"
+    count = sum(deviation.probability >= LEAST for deviation in verification.deviations)
+    if track.drawn and count >= max(_MANY, len(steps) / 3):
+        problem = f"{count} findings among {counted(len(steps), 'step')} are many for one film"
         notes.append(f"{problem}: it may show another task, or none that is known")
     judged_steps = tuple(
         VerifiedStep(
