@@ -175,11 +175,12 @@ class SegmentalModel(BaseRecogniser):
         if not self.config.chain:
             logs = self.whole.log_probabilities(self._features(rows, past=False))
             return unchained(np.exp(logs), self.taxonomy, self.rate, known)
-        both = self.both_logs(rows, past=False)
-        whole = self._attending(self.standard.scaled(rows), both)
-        both = whole if self.doubt_attends else both
+        both, scaled = self.both_logs(rows, past=False), self.standard.scaled(rows)
         if doubt and plan is None:
+            both = self._attending(scaled, both) if self.doubt_attends else both
             return self._doubted(both, chain, asked=known is None)
+        whole = self._attending(scaled, both)
+        both = whole if self.doubt_attends else both
         logs = mixed(whole, self.shares[False])
         seen = self.likelihoods(logs, past=False)
         if plan is None:
