@@ -181,6 +181,17 @@ def test_a_film_that_ends_without_a_step_shows_it_as_the_next_one(page, drawn, t
     assert page.locator("#live-plans ol").count() == 0
 
 
+def test_a_film_is_chosen_before_the_runs_are_loaded(page, drawn, tmp_path):
+    draw_levels(tmp_path / "film.mp4", drawn.levels(VIDEO))
+    held = []
+    page.route("**/v1/model", lambda route: held.append(route))
+    page.reload()
+    page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
+    page.wait_for_function("document.getElementById('live-view').readyState > 0")
+    held[0].continue_()
+    button(page, "Play the film").wait_for()
+
+
 def test_a_camera_is_offered_once_the_encoder_is_loaded(page, address):
     page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
     page.reload()

@@ -94,7 +94,7 @@ function showFilm(file) {
 function showSources() {
   const view = $("live-view");
   const film = view.readyState > 0 && Boolean(view.src);
-  const able = run().recogniser && run().uploads.includes("pictures") && Boolean(state);
+  const able = Boolean(state) && run().recogniser && run().uploads.includes("pictures");
   $("live-watch").hidden = !able || !ready;
   $("live-wait").hidden = !able || ready;
   $("live-film-row").hidden = !film;
