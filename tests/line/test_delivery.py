@@ -54,7 +54,10 @@ class Receiver:
                 pass
 
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # its sender was killed
+                    return
                 receiver.seen.append(body.decode())
                 receiver.headers.append(self.headers)
                 status = receiver.answer(len(receiver.seen))

@@ -143,7 +143,7 @@ def test_each_of_many_steps_is_looked_at_once(toys, monkeypatch):
 
 
 def test_orders_of_a_person_are_kept_alone(toys):
-    given = toys.given({0: ((1, 0),)})
+    given = toys.given({0: (((1, 0),), ())})
     found = given.verify(steps_of([0, 1]), 0, online=True).deviations
     assert ("order", "base") in [(one.kind, one.name) for one in found]
 

@@ -10,7 +10,8 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError
 from cefito.report.picture import graph_picture
 from cefito.verification.order import TaskOrder
-from cefito.verification.order_files import graph_text, read_orders, written_orders
+from cefito.verification.order_files import graph_text, read_graphs, read_orders, written_orders
+from cefito.verification.verifier import Verifier
 from odd_names import ODD
 
 NAMES = ["boil", "pour", "wait", "Käse & <b>", "cut"]
@@ -45,6 +46,12 @@ def test_steps_of_few_videos_are_optional(tmp_path):
     (tmp_path / "order.json").write_text(text)
     written = written_orders(tmp_path / "order.json", TAXONOMY)
     assert [order.optional for order in written] == [(2,), ()]
+    verifier = Verifier.fit([video(rows[0])] * 9, TAXONOMY)
+    assert [one.kind for one in verifier.verify([Step(0, 5, 0)], 0).deviations] == ["missing"]
+    (tmp_path / "order.json").write_text('{"tea": {"edges": [], "optional": [1]}}')
+    given = verifier.given(read_graphs(tmp_path / "order.json", TAXONOMY))
+    assert given.orders[0].optional == (1,)
+    assert not given.verify([Step(0, 5, 0)], 0).deviations
     dot = graph_text(edges, TAXONOMY, "dot", optional)
     assert [line.split()[0] for line in dot.splitlines() if "dashed" in line] == ["t0a2"]
 

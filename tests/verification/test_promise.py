@@ -102,7 +102,7 @@ def test_right_videos_are_verified_by_the_others_alone():
     added = held_out.probability[(held_out.video == 9) & held_out.done]
     assert added.tolist() == [1.0]  # as a name that no right video has
     with pytest.raises(ConfigError, match="orders given"):
-        verifier.given({0: ((0, 1),)}).promise(1e6)
+        verifier.given({0: (((0, 1),), ())}).promise(1e6)
 
 
 def test_films_have_a_promise_of_their_own(tmp_path):

@@ -173,7 +173,7 @@ def test_the_last_step_of_a_video_that_is_not_over_is_not_too_short(counts):
 
 @pytest.mark.parametrize("done", [[], [4], [0, 1, 2, 3, 4, 5], [3, 1]])
 def test_the_repair_keeps_the_graph(counts, done):
-    for verifier in (counts, counts.given({0: ((3, 2), (2, 1))})):
+    for verifier in (counts, counts.given({0: (((3, 2), (2, 1)), ())})):
         repair = verifier.verify(steps_of(done or [6]), 0).repair
         assert sorted([*repair, *done]) == list(range(6))
         for a, b in verifier.orders[0].edges:
@@ -345,7 +345,7 @@ def test_thousands_of_steps_are_looked_at_once_each(name, request):
 def test_a_circle_of_orders_that_a_person_gives_is_said_in_names(counts):
     name = counts.taxonomy.actions[1].name
     with pytest.raises(ConfigError, match=rf"circle through action 0 .*, action 1 \('{name}'\)"):
-        counts.given({0: ((0, 1), (1, 0))})
+        counts.given({0: (((0, 1), (1, 0)), ())})
 
 
 def test_numbers_that_are_none_are_refused(counts, learned):

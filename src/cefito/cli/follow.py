@@ -403,7 +403,8 @@ class _Film:
             return "nothing"
         if not step.waits:
             return f"{step.name} (critical)" if step.critical else step.name
-        why = "was passed over" if step.passed_over else "is critical"
+        seen = "is critical" if step.critical else "came late"
+        why = "was passed over" if step.passed_over else seen
         return f"{step.name}, which {why}: {self.hint}"
 
 

@@ -28,7 +28,7 @@ from cefito.tracks.reading import groups, holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.correction import corrected_steps
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
-from cefito.verification.order_files import read_orders, written_orders
+from cefito.verification.order_files import read_graphs, written_orders
 from cefito.verification.promise import Promise
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -127,7 +127,7 @@ def open_verifier(
         opened = right if isinstance(right, OpenedRun) else OpenedRun.open(Path(right), plans=False)
         verifier = opened.own_verifier
     if order is not None:
-        verifier = verifier.given(read_orders(Path(order), verifier.taxonomy))
+        verifier = verifier.given(read_graphs(Path(order), verifier.taxonomy))
     return opened, verifier
 
 

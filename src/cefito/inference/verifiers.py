@@ -84,4 +84,4 @@ def edited_orders(
             edge = " → ".join(taxonomy.names([*strange.pop()]))
             raise ConfigError(f"the graph has no edge {edge}.", setting="remove")
         edges = edges | pairs if adding else edges - pairs
-    return verifier.given({task: tuple(edges)})
+    return verifier.given({task: (tuple(edges), ())})

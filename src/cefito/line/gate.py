@@ -82,7 +82,7 @@ class Gate:
                 action=action,
                 name=self._taxonomy.actions[action].name,
                 waits=passed or (critical and (done or over)),
-                passed_over=passed,
+                passed_over=passed and not done,
                 critical=critical,
             )
             if self.shown.waits or not done:

@@ -57,6 +57,7 @@ down each for from g get gram grams high hour hours if in inch inches into is it
 make medium min minute minutes ml mm more not of off on one or ounce ounces out over place put sec
 second seconds side small some sure tablespoon tablespoons take tbsp teaspoon teaspoons than that
 the then there this to tsp two until up use using well when while with"""  # of no thing
+_OPTIONAL = 0.4  # p(an action occurs) of which a person says that it may be left out, at most
 _KEPT = 0.9  # least share of the videos that keep an order, of a run that stored counts alone
 _CERTAIN = 50.0  # videos that an order given by a person counts as
 _SECONDS = 0.5  # shortest step
@@ -286,8 +287,12 @@ class TaskOrder(Stored):
         some = (self.usual < 0.5) & ((self.occurs > 0) | (self.videos == 0))
         return tuple(self.actions[some].tolist())
 
-    def with_edges(self, edges: Iterable[tuple[int, int]]) -> Self:
+    def with_edges(self, edges: Iterable[tuple[int, int]], optional: Iterable[int] = ()) -> Self:
         """Return the order that a person gives: these edges, what follows from them, no others.
+
+        Args:
+            edges: Pairs of ids (a, b): a comes before b.
+            optional: Ids of actions that may be left out, beside those that videos leave out.
 
         Raises:
             ConfigError: Edges in a circle.
@@ -297,7 +302,9 @@ class TaskOrder(Stored):
             precedes[self.index[a], self.index[b]] = True
         even = np.where(precedes | precedes.T, 0.0, 1.0) * (1 - np.eye(self.size))
         before = even + _CERTAIN * precedes
-        return replace(self, before=before, places=self.places[:0], given=True)
+        occurs, free = self.occurs.copy(), [self.index[action] for action in optional]
+        occurs[free] = np.minimum(occurs[free], _OPTIONAL * (self.videos + 1) - 0.5)
+        return replace(self, before=before, places=self.places[:0], occurs=occurs, given=True)
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], actions: Sequence[int], place: str) -> Self:

@@ -18,7 +18,7 @@ from cefito.files import read_json
 from cefito.settings import Record, read_record
 from cefito.verification.order import Edges, TaskOrder, reached
 
-_WRITTEN = 0.4, 0.99  # p(an optional step occurs) and p(another one occurs), if no video is known
+_USUAL = 0.99  # p(a step that is not optional occurs), if no video is known
 _SHAPE = 'Expected {task id or name: {"edges": [[action, action], …]}}, ids or names.'
 
 
@@ -34,17 +34,15 @@ def written_orders(path: Path, taxonomy: Taxonomy) -> tuple[TaskOrder, ...]:
         DataError: Another content.
         ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
-    graphs, orders = _read_graphs(path, taxonomy), []
+    graphs, orders = read_graphs(path, taxonomy), []
     for task in taxonomy.tasks:
-        edges, names = graphs.get(task.id, ((), ()))
-        order = TaskOrder.of([], task.actions).with_edges(edges)
-        free = {find_action(taxonomy, name, task=task.id, setting="order") for name in names}
-        optional = [action in free for action in task.actions]
+        usual = TaskOrder.of([], task.actions)
+        usual = replace(usual, occurs=np.full(usual.size, _USUAL - 0.5))
+        order = usual.with_edges(*graphs.get(task.id, ((), ())))
         places = np.argsort(np.argsort(order.earlier.sum(axis=0), kind="stable")) + 0.5
         orders.append(
             replace(
                 order,
-                occurs=np.where(optional, *_WRITTEN) - 0.5,
                 spread=np.full(order.size, np.inf),  # no length is known
                 place=places / max(order.size, 1),
             )
@@ -59,11 +57,11 @@ def read_orders(path: Path, taxonomy: Taxonomy) -> dict[int, Edges]:
         DataError: Another content.
         ConfigError: A task or action that the taxonomy lacks, or orders in a circle.
     """
-    return {task: edges for task, (edges, _) in _read_graphs(path, taxonomy).items()}
+    return {task: edges for task, (edges, _) in read_graphs(path, taxonomy).items()}
 
 
-def _read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple[int | str, ...]]]:
-    """Return edges and optional actions in a file of orders, by task."""
+def read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple[int, ...]]]:
+    """Read the edges and the optional actions in a file of orders, by task, as `read_orders`."""
     value, found = read_json(path, _SHAPE), {}
     if not isinstance(value, dict):
         raise DataError(f"{path}: not orders of tasks. {_SHAPE}")
@@ -78,7 +76,7 @@ def _read_graphs(path: Path, taxonomy: Taxonomy) -> dict[int, tuple[Edges, tuple
                 (own(a), own(b)) for a, b in graph.edges if a not in start and b not in end
             )
             reached(edges)  # refuses a circle
-            found[task] = edges, graph.optional
+            found[task] = edges, tuple(own(name) for name in graph.optional)
         except ConfigError as problem:
             said = in_words(str(problem), taxonomy)
             raise ConfigError(f"{path}, '{name}': {said}", setting="order") from problem

@@ -40,7 +40,7 @@ from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import LEAST, Findings, StepJudgement, Verification, repair
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
-from cefito.verification.order import Floats, TaskOrder
+from cefito.verification.order import Edges, Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
 
@@ -245,16 +245,16 @@ class Verifier:
             orders[task] = orders[task] if orders[task].follows.any() else order
         return replace(self, orders=tuple(orders))
 
-    def given(self, edges: dict[int, tuple[tuple[int, int], ...]]) -> Self:
-        """Return the verifier with the orders that a person gives for some tasks.
+    def given(self, graphs: Mapping[int, tuple[Edges, Iterable[int]]]) -> Self:
+        """Return the verifier with the edges and optional actions that a person gives, by task.
 
         Raises:
             ConfigError: Edges in a circle.
         """
         orders = list(self.orders)
-        for task, own in edges.items():
+        for task, graph in graphs.items():
             try:
-                orders[task] = orders[task].with_edges(own)
+                orders[task] = orders[task].with_edges(*graph)
             except ConfigError as problem:
                 raise ConfigError(in_words(str(problem), self.taxonomy)) from problem
         return replace(self, orders=tuple(orders))
