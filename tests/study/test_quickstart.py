@@ -121,7 +121,10 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "holds a run with another seed" in captured.err
-    assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "quickstart").symlink_to(out)
+    monkeypatch.chdir(tmp_path)
+    assert main(["quickstart", "--seed", "1"]) == 0
 
 
 @pytest.mark.nightly
