@@ -66,7 +66,8 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"--[a-z][\w-]*")
 EVERYWHERE = {"--help", *VOLUMES}
-OPEN = METHODS, RECOGNISERS, SEARCHES, METRICS, RECOGNISER_METRICS, ENCODERS  # to other packages
+OPEN = METHODS, RECOGNISERS, SEARCHES, METRICS, RECOGNISER_METRICS, ENCODERS
+GROUPS = [registry.group.removeprefix("cefito.") for registry in OPEN]
 
 
 def name_of(page: Path) -> str:
@@ -349,11 +350,7 @@ def first_cells(page: str, head: str) -> list[str]:
         ("plan-batch.md", "column", [*Columns.model_fields, *PlanRow.model_fields]),
         ("searches.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
         ("evaluate.md", "name", WindowPlans.model_fields),
-        (
-            "own-planners.md",
-            "group, after `cefito.`",
-            [one.group.removeprefix("cefito.") for one in OPEN],
-        ),
+        ("own-planners.md", "group, after `cefito.`", GROUPS),
     ],
 )
 def test_lists_are_whole(page, head, expected):
@@ -372,6 +369,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("compare", "an epoch on at most {cefito.study.costs._WINDOWS} windows"),
         ("compare", "plan {cefito.study.costs._QUERIES} queries"),
         ("compare", "--planners {cefito.cli.compare._OF_HORIZONS} --horizons 3,4 --seeds 5"),
+        ("gpu", "{cefito.planners.network.WORTH_A_PROCESS:,} examples or more in all epochs"),
         ("compare", "(by default `{cefito.cli.compare._OF_LENGTHS}`, which train quickly)"),
         ("compare", "more than {cefito.study.study.Study.costly:,} candidates on average"),
         ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
@@ -460,10 +458,8 @@ def test_settings_of_presets_that_searches_and_planners_name():
         for method, given in (("cefito", search), ("cefito+chain", "guided")):
             chosen = flattened(load_config(preset, method=method).sections)
             assert (chosen["search.method"], chosen["search.budget_gflop"]) == (given, 50)
-            plain = method == "cefito"  # by the energy alone, in the likeliest task
-            assert (chosen["search.objective"] == "energy", chosen["search.tasks"] == 1) == (
-                plain,
-            ) * 2
+            plain = (chosen["search.objective"], chosen["search.tasks"]) == ("energy", 1)
+            assert plain == (method == "cefito")  # the energy alone, in the likeliest task
             task_model = "chain" if preset == "small" else "classifier"
             assert not plain or chosen["search.task_model"] == task_model
         assert chosen["search.refinements"] == 0

@@ -219,8 +219,10 @@ MEASUREMENTS = """
 gain {lengths[0]} on 8 recipes and {lengths[1]} on IKEA ASM
 a log-likelihood of {words[0]:0.01} and {words[1]:0.01} for {more[1]:1} to {more[0]:1} % more
 rose by {rises[0]} points for KEPP, {rises[1]} for SCHEMA, {rises[2]} for MTID, {rises[3]} for P3IV
-{probe[task]} %, the first action in {probe[first]} % and the last in {probe[last]} % of test
-S3D features: {real[task]}, {real[first]}, {real[last]};
+{probe[test][task]} %, the first action in {probe[test][first]} % and the last in
+{probe[test][last]} % of test windows
+S3D features: {probe[reference_test][task]:0.1},
+{probe[reference_test][first]}, {probe[reference_test][last]}; `probe-crosstask
 | {reference[cpu_seconds]} / {reference[peak_mib]} | {float32[cpu_seconds]} / {float32[peak_mib]} |
 | {bfloat16[cpu_seconds]} / {bfloat16[peak_mib]} |
 takes {library:1} ms a step on random observations of the size of CaptainCook4D and
@@ -231,8 +233,7 @@ differ by at most {energies}e-7 of their value
 {seconds[exact][0]:0.01}, {seconds[exact][1]}, {seconds[exact][2]:1} and {seconds[exact][3]:1} s by
 {seconds[guided]:0.01} s by guided search at T = 3 to 6
 for {right[0]} to {right[1]:1} % of windows at T = 5 and 6
-"""
-"""Words of docs/measured.md with figures of files, a piece a line."""
+"""  # words of docs/measured.md with figures of files, a piece a line
 
 
 def sentences_on_measurements() -> Iterator[tuple[str, str]]:
@@ -245,18 +246,16 @@ def sentences_on_measurements() -> Iterator[tuple[str, str]]:
     facts["more"] = [100 * (words["seconds"] / plain["seconds"] - 1) for words, plain in pairs]
     names = "kepp", "schema", "mtid", "p3iv", "pdpp", "pkg", "viterbi", "chain"
     tuned = [read(f"tune-{name}-captaincook4d-T3") for name in names]
-    facts["rises"] = rises = [
-        one["chosen"]["success_rate"] - one["preset_has"]["success_rate"] for one in tuned
-    ]
+    rate = "success_rate"
+    facts["rises"] = rises = [one["chosen"][rate] - one["preset_has"][rate] for one in tuned]
     assert all(0 <= rise < 1 for rise in rises[4:])  # "less than a point for others"
-    probe = read("probe-crosstask-simulated")
-    facts |= {"probe": probe["test"], "real": probe["reference_test"]}
-    chains = [read("chain-training")[name] for name in ("captaincook4d", "coin")]
-    times = [one["milliseconds_of_a_step"] for one in chains]
-    facts |= {of: [one[of] for one in times] for of in ("library", "plain")}
-    facts["least"] = [one["products"]["least_milliseconds"] for one in chains]
-    naive = read("search-quick")["against_naive"]
-    facts |= {of: [*naive[of].values()] for of in ("exact", "guided")}
+    facts["probe"] = read("probe-crosstask-simulated")
+    sets = [read("chain-training")[name] for name in ("captaincook4d", "coin")]
+    facts |= {
+        of: [one["milliseconds_of_a_step"][of] for one in sets] for of in ("library", "plain")
+    }
+    facts["least"] = [one["products"]["least_milliseconds"] for one in sets]
+    facts |= {of: [*own.values()] for of, own in read("search-quick")["against_naive"].items()}
     same = [one for name in ("small", "paper") for one in read(f"same-plans-{name}")["rows"]]
     assert [one["same_plans"] for one in same] == [1000, 1000, 200, 200]  # as many as it says
     facts["energies"] = 1e7 * max(one["largest_energy_difference"] for one in same)

