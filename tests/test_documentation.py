@@ -33,14 +33,18 @@ from cefito.cli.console import VOLUMES, split_volume
 from cefito.cli.share import report
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
+from cefito.encoders.video import ENCODERS
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import METRICS
+from cefito.evaluation.metrics import METRICS, metric_heads
+from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
+from cefito.evaluation.records import WindowPlans
 from cefito.inference import next_films
 from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
-from cefito.planners.methods import METHODS, load_config
+from cefito.planners.methods import METHODS, load_config, run_settings
 from cefito.recognition import stream
+from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
 from cefito.runs.settings_export import settings_values
@@ -62,6 +66,8 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"--[a-z][\w-]*")
 EVERYWHERE = {"--help", *VOLUMES}
+OPEN = METHODS, RECOGNISERS, SEARCHES, METRICS, RECOGNISER_METRICS, ENCODERS
+GROUPS = [registry.group.removeprefix("cefito.") for registry in OPEN]
 
 
 def name_of(page: Path) -> str:
@@ -343,6 +349,8 @@ def first_cells(page: str, head: str) -> list[str]:
         ("recognise.md", "row", recogniser_rows()),
         ("plan-batch.md", "column", [*Columns.model_fields, *PlanRow.model_fields]),
         ("searches.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
+        ("evaluate.md", "name", WindowPlans.model_fields),
+        ("own-planners.md", "group, after `cefito.`", GROUPS),
     ],
 )
 def test_lists_are_whole(page, head, expected):
@@ -360,6 +368,9 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("compare", "for eight steps, until these networks make a fifth of the training"),
         ("compare", "an epoch on at most {cefito.study.costs._WINDOWS} windows"),
         ("compare", "plan {cefito.study.costs._QUERIES} queries"),
+        ("compare", "--planners {cefito.cli.compare._OF_HORIZONS} --horizons 3,4 --seeds 5"),
+        ("gpu", "{cefito.planners.network.WORTH_A_PROCESS:,} examples or more in all epochs"),
+        ("compare", "(by default `{cefito.cli.compare._OF_LENGTHS}`, which train quickly)"),
         ("compare", "more than {cefito.study.study.Study.costly:,} candidates on average"),
         ("compare", "over {cefito.evaluation.statistics._BINS} bins"),
         ("plan-batch", "Shards of {cefito.batch.batch._SHARD} queries"),
@@ -398,9 +409,9 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert StudyOptions.selection == "held-out"
     assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))
     scores = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| [^|]+ \| `(\w+)` \|", scores, re.MULTILINE)[: len(METRICS)] == [
-        *METRICS
-    ]
+    heads = re.findall(r"^\| ([^|]+) \| `(\w+)` \|", scores, re.MULTILINE)
+    assert [(name, head) for head, name in heads[:-1]] == [*metric_heads().items()]
+    assert heads[-1][1] == [*METRICS][-1]
     following, judging = RecogniserConfig(), VerifierConfig()
     assert (MSTCNConfig().epochs, OnlineConfig().units) == (100, 128)
     assert (OnlineConfig().sure, OnlineConfig().shortest) == (0.4, 1)
@@ -447,6 +458,10 @@ def test_settings_of_presets_that_searches_and_planners_name():
         for method, given in (("cefito", search), ("cefito+chain", "guided")):
             chosen = flattened(load_config(preset, method=method).sections)
             assert (chosen["search.method"], chosen["search.budget_gflop"]) == (given, 50)
+            plain = (chosen["search.objective"], chosen["search.tasks"]) == ("energy", 1)
+            assert plain == (method == "cefito")  # the energy alone, in the likeliest task
+            task_model = "chain" if preset == "small" else "classifier"
+            assert not plain or chosen["search.task_model"] == task_model
         assert chosen["search.refinements"] == 0
 
 
@@ -458,6 +473,8 @@ def test_the_keys_of_epochs_are_all_listed():
     assert first == f"chain_training{behind}"
     keys = {key for key in flattened(settings_values("small")) if key.endswith(".optimiser.epochs")}
     assert {first, *(other + behind for other in others)} == keys
+    readers = {name for name in METHODS if "classifier_training" in run_settings(name).model_fields}
+    assert readers == {*SPAN.findall(sentence)} & METHODS.keys() | {"llm", "cefito+chain"}
     told = text.partition("A recogniser is trained by ")[2].partition("\n\n")[0]
     fields = {key.removeprefix("recogniser.") for key in SPAN.findall(told)}
     assert fields <= RecogniserConfig.model_fields.keys()

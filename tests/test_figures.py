@@ -177,6 +177,97 @@ def test_tables_of_verification():
         assert all(one["edits_less"][1] <= 0 <= one["edits_less"][2] for one in ours[1::2])
 
 
+MEASURED = {"CaptainCook4D": "captaincook4d", "8 recipes": "8-recipes", "IKEA ASM": "ikea"}
+MEASURED |= {"simulated NIV": "niv"}  # ends of names of files
+
+
+def gains(one: dict[str, Any], sign: int = 1) -> str:
+    """What a change gains in success rate and log-likelihood, or with -1 what its absence loses."""
+    rate, likely = (one[f"gain of {name}"] for name in ("success_rate", "log_likelihood"))
+    low, high = sorted(sign * rate[end] for end in ("low", "high"))
+    mean = f"{sign * rate['mean'] + 0.0:+.1f}".replace("+0.0", "0.0")
+    return f"{mean} ({low:.1f} to {high:.1f}), {sign * likely['mean']:+.2f}".replace("-", "−")
+
+
+def test_additions_to_the_chain_and_their_calibration():
+    names = "captaincook4d", "draw", "ikea", "niv-simulated"
+    shares = [read(f"all-videos-{name}")["shares"] for name in names]
+    words = [read(f"words-{name}")["changes"]["without words"] for name in MEASURED.values()]
+    of_plans = [[one[share]["plans"] for one in shares] for share in ("0.0", "0.5")]
+    error = "{calibration_error:.1f} ({by chance:.1f})"
+    assert [cells for _, *cells in cells_below("measured", "| CaptainCook4D | 8")] == [
+        [gains(one["0.5"]) for one in shares],
+        *([error.format(**plans) for plans in row] for row in of_plans),
+        [gains(one, -1) for one in words],
+    ]
+    likely = []
+    for name, *cells in cells_below("measured", "| validation | with factor"):
+        films, steps = name.split(", T = ")
+        fitted = read(f"calibration-chance-{MEASURED[films]}-T{steps}")["fitted on"]
+        shown = [
+            " / ".join(f"{fitted[way][of][key]:.{1 + (key == 'p')}f}" for of in ("plans", "tasks"))
+            for key in ("calibration_error", "by chance", "p")
+            for way in ("validation", "preset")
+        ]
+        assert cells == [*shown[:2], *shown[3:]]
+        likely.append((fitted["preset"]["gain of log_likelihood"]["mean"], name))
+    least, most = ("{:+.2f} ({})".format(*end(likely)).replace("-", "−") for end in (min, max))
+    assert f"between {least} and {most.replace('simulated ', '')}." in text_of("measured")
+
+
+MEASUREMENTS = """
+gain {lengths[0]} on 8 recipes and {lengths[1]} on IKEA ASM
+a log-likelihood of {words[0]:0.01} and {words[1]:0.01} for {more[1]:1} to {more[0]:1} % more
+rose by {rises[0]} points for KEPP, {rises[1]} for SCHEMA, {rises[2]} for MTID, {rises[3]} for P3IV
+{probe[test][task]} %, the first action in {probe[test][first]} % and the last in
+{probe[test][last]} % of test windows
+S3D features: {probe[reference_test][task]:0.1},
+{probe[reference_test][first]}, {probe[reference_test][last]}; `probe-crosstask
+| {reference[cpu_seconds]} / {reference[peak_mib]} | {float32[cpu_seconds]} / {float32[peak_mib]} |
+| {bfloat16[cpu_seconds]} / {bfloat16[peak_mib]} |
+takes {library:1} ms a step on random observations of the size of CaptainCook4D and
+at least {least[0]} and {least[1]:1} of them for its products; a plain implementation takes
+takes {plain:1} ms (`chain-training.json`)
+takes {exact[0]} and {exact[1]:1} times as long as exact search, {guided:1} times as long as guided
+differ by at most {energies}e-7 of their value
+{seconds[exact][0]:0.01}, {seconds[exact][1]}, {seconds[exact][2]:1} and {seconds[exact][3]:1} s by
+{seconds[guided]:0.01} s by guided search at T = 3 to 6
+for {right[0]} to {right[1]:1} % of windows at T = 5 and 6
+"""  # words of docs/measured.md with figures of files, a piece a line
+
+
+def sentences_on_measurements() -> Iterator[tuple[str, str]]:
+    facts: dict[str, Any] = dict(read("training"))
+    files = [read(f"all-videos-any-length-{name}") for name in ("draw", "ikea")]
+    facts["lengths"] = [gains(one["shares"]["0.5"]) for one in files]
+    files = [read(f"words-any-length-{name}")["shares"] for name in ("8-recipes", "ikea")]
+    pairs = [(one["0.0, any_length.words=true"], one["0.0"]) for one in files]
+    facts["words"] = [words["gain of log_likelihood"]["mean"] for words, _ in pairs]
+    facts["more"] = [100 * (words["seconds"] / plain["seconds"] - 1) for words, plain in pairs]
+    names = "kepp", "schema", "mtid", "p3iv", "pdpp", "pkg", "viterbi", "chain"
+    tuned = [read(f"tune-{name}-captaincook4d-T3") for name in names]
+    rate = "success_rate"
+    facts["rises"] = rises = [one["chosen"][rate] - one["preset_has"][rate] for one in tuned]
+    assert all(0 <= rise < 1 for rise in rises[4:])  # "less than a point for others"
+    facts["probe"] = read("probe-crosstask-simulated")
+    sets = [read("chain-training")[name] for name in ("captaincook4d", "coin")]
+    facts |= {
+        of: [one["milliseconds_of_a_step"][of] for one in sets] for of in ("library", "plain")
+    }
+    facts["least"] = [one["products"]["least_milliseconds"] for one in sets]
+    facts |= {of: [*own.values()] for of, own in read("search-quick")["against_naive"].items()}
+    same = [one for name in ("small", "paper") for one in read(f"same-plans-{name}")["rows"]]
+    assert [one["same_plans"] for one in same] == [1000, 1000, 200, 200]  # as many as it says
+    facts["energies"] = 1e7 * max(one["largest_energy_difference"] for one in same)
+    rows = read("horizon")["rows"]
+    facts["seconds"] = {of: [one[of]["seconds"] for one in rows] for of in ("exact", "guided")}
+    runs = [*read("search-trained")["trained"], *read("search-trained-both")["runs"]]
+    found = [of["guided"]["argmin"] for one in runs for of in one.values() if isinstance(of, dict)]
+    facts["right"] = [min(found), max(found)]
+    for words in MEASUREMENTS.strip().splitlines():
+        yield "measured", Figures().format(words, **facts)
+
+
 def test_stations():
     """Of two measurements of the same, at equal priority, the one at the lower load counts."""
     keys = ("sent", "stations", "machines", "processes")
@@ -241,6 +332,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     ]
     yield "planners", "{:.1f} % success, as published {:.1f} ± 9.2".format(*aligned)
     yield from sentences_on_recognition()
+    yield from sentences_on_measurements()
     estimates, threads = read("estimates"), read("quickstart-threads")["rows"]
     for part, of in (("planners", "at T = 3 and 4"), ("recognisers", "of eight rows")):
         (seeds,) = re.findall(r"--seeds (\d)", estimates[part]["command"])

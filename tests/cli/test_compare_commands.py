@@ -199,7 +199,11 @@ def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_exper
     repository = write_repository(tmp_path / "theirs")
     command = ["reproduce", "crosstask", repository, "--out", out, "--seeds", 1, *TINY]
     first = ran(*command)
-    assert open_dataset(out / "data").name == "crosstask"
+    data = open_dataset(out / "data")
+    assert (data.name, data.provenance["preparation"]["beyond"]["policy"]) == (
+        "crosstask",
+        "rewrite",
+    )
     assert "crosstask, T = 4" in first.out
     assert "0 of 4 scores are missing." in ran(*command).err
 

@@ -12,12 +12,14 @@ import cefito.planners
 from cefito.errors import ConfigError
 from cefito.planners.methods import (
     METHODS,
+    PUBLISHED,
     listed_methods,
     load_config,
     method_settings,
     preset_names,
     published_sizes,
 )
+from cefito.runtime import weights_to_come
 from cefito.settings import Settings, flattened, setting_names
 
 PRESETS = preset_names()
@@ -257,6 +259,9 @@ def test_parameters_at_the_published_size():
     assert sizes["viterbi"] == {"ViterbiPlanNet": 5_549_602}
     # 42 million each; 219 million
     assert [round(size / 1e6) for size in sizes["kepp"].values()] == [42, 42]
+    with weights_to_come():
+        small = METHODS["cefito"].planner.sizes(load_config("small").settings, PUBLISHED)
+    assert round(small["energy field"] / 1e6, 1) == 1.2  # as docs/training.md says
     assert [round(size / 1e6, 1) for size in sizes["mtid"].values()] == [7.1, 219.0]
     assert sizes["pdpp"] == {"PDPP network": 42_063_255, "task classifier": 7_094_290}
     assert all(sizes[name] is None for name in ("chain", "pkg", "nearest", "frequent"))

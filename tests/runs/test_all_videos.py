@@ -3,12 +3,14 @@
 import json
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
 from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError
 from cefito.evaluation.conformal import calibrate_run
 from cefito.files import load_tensors
 from cefito.parts.folder import trained_videos
@@ -120,6 +122,9 @@ def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path):
     whole = open_run(shutil.copytree(further("chain").folder, tmp_path / "all"))
     for run, folds in ((trained(world, tmp_path / "run", "chain", share=0.0), 0), (whole, 2)):
         assert calibrate_run(run).folds == folds
+    parts = {"coverage": whole.config.parts["coverage"].model_copy(update={"folds": 99})}
+    with pytest.raises(ConfigError, match="folds 99: expected 0, or"):
+        calibrate_run(replace(whole, config=replace(whole.config, parts=parts)))
 
 
 def test_states_without_training_windows_calibrate_nothing(world):

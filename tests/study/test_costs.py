@@ -90,11 +90,15 @@ def test_rows_that_ask_a_server_or_fail_are_named(world, tmp_path, estimate, mon
     assert told.seconds["frequent, T = 2, seed 0"] == 0
     assert told.words.endswith("; not estimated: frequent.")
 
-    def broken(*_, **__):
+    def broken(*windows, **_):
+        tried.append([*map(len, windows)])
         raise ZeroDivisionError
 
+    tried = []
+    monkeypatch.setattr(costs, "_WINDOWS", 9)
     monkeypatch.setattr(NearestPlanner, "fit", broken)
     assert estimate(made(world, tmp_path / "new", ("nearest",))).unknown == ("nearest",)
+    assert tried == [[9, 9]]
 
 
 def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, estimate, monkeypatch):
@@ -122,7 +126,7 @@ def test_jobs_estimate_their_share_by_what_one_has_measured(world, tmp_path, est
     assert (len(whole.seconds), len(fits)) == (6, 2)
     again = estimate(job())
     assert (again.seconds, len(fits)) == (whole.seconds, 2)
-    (kept,) = out.glob("costs/frequent-*/seconds.json")
+    (kept,) = out.glob("costs/frequent-*-cpu/seconds.json")
     kept.write_text("{")  # damaged: measured again
     assert estimate(job(only_rows=("frequent",))).seconds.keys() == {
         "frequent, T = 2, seed 0",

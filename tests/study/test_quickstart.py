@@ -85,7 +85,7 @@ def test_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         quickstart, "load_config", lambda preset, **_: asked.append(preset) or CONFIG
     )
-    out = tmp_path / "start"
+    out = tmp_path / "runs" / "quickstart"
     assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
     assert asked == ["quickstart"]
     captured = capsys.readouterr()
@@ -116,7 +116,8 @@ def test_command(tmp_path, capsys, monkeypatch):
     line = next(line for line in captured.err.splitlines() if "cefito plan" in line)
     assert main(line.split("cefito ")[1].split()) == 0  # what it suggests works
     capsys.readouterr()
-    assert main(["quickstart", "--out", str(out)]) == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["quickstart"]) == 2  # into its folder by default
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
@@ -129,14 +130,14 @@ def test_pixels(tmp_path, capsys, monkeypatch):
     pytest.importorskip("av")
     few = WorldKnobs(train=8, val=4, test=4, pace=0.1)
     monkeypatch.setattr(quickstart, "write_films", partial(write_films, knobs=few))
-    out = tmp_path / "start"
-    assert main(["quickstart", "--pixels", "--out", str(out)]) == 0
+    monkeypatch.chdir(tmp_path)
+    out = Path("runs/quickstart-pixels")
+    assert main(["quickstart", "--pixels"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("drawn films: ")
     rows = ["--recognisers", "nearest", "--seeds", "1"]  # as docs/compare.md says
     assert main(["compare", str(out / "data"), *rows, "--out", str(tmp_path / "compared")]) == 0
     page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").symlink_to(out)
     given = as_arguments(TINY_LENGTHS | TINY_ROWS)
     for line in page.partition("--out demo\n")[2].partition("\n```")[0].splitlines():

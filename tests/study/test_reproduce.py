@@ -240,6 +240,9 @@ def test_the_page_lists_the_rows_and_the_tables_that_there_are(world):
         "runtime",
         "qualitative",
     }
+    (ordered,) = re.findall(r"Rows of\s(.*) stand in the paper's order", page)
+    kept = [f"`{name}`" for name, entry in EXPERIMENTS.items() if entry.ordered]
+    assert ordered == "{}, {} and {}".format(*kept)
     rows = ["cefito", "cefito-guided", "viterbi", "pdpp", "pkg-beam", "nearest", "frequent"]
     assert [row.name for row in EXPERIMENTS["coin"].rows(world)] == rows
     (added,) = re.findall(r"`--planners ([\w,]+)`\s+trains", page)

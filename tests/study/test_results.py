@@ -92,7 +92,7 @@ def test_intervals_resample_videos(study, world):
 def test_scores_without_sums_by_video_keep_intervals_over_seeds(study, tmp_path):
     ours = replace(study, out=tmp_path / "out", horizons=(2,))
     assert run_study(ours) == []
-    for trial in ours.trials:
+    for trial in ours.trials[:1]:
         kept = trial.result.model_copy(update={"video_sums": None, "video_counts": None})
         kept.write(trial.path)
     results = gather(ours)

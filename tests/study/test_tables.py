@@ -132,6 +132,8 @@ def test_each_number(results):
     last = " ".join(entry.text for entry in table.lines[4])
     assert last == "half 0.00 10.00 11.00 12.00 90.00 – – 0.5 1,000 – 1"  # one seed: no ±
     assert "Warning: fewer than three seeds (all rows); another seed may" in table.notes[-1]
+    resampled = score_table(results | {"intervals": {"2": {}}}, 2)
+    assert column(resampled, "SR over seeds")["method A"].text == f"±{half:.2f}"
 
 
 def test_rows_with_few_seeds_are_named(results):

@@ -81,6 +81,8 @@ def test_trainings_are_those_of_studies_of_one_length(finished, world, monkeypat
         second = trial(finished, name).of_lengths[1]
         assert second.run_folder == trial(plain, name).run_folder
         assert (second.run_folder / "manifest.json").exists()
+        other = trial(made(world, finished.out, seeds=(1,)), name)
+        assert {part.run_folder.parts[-3] for part in (other, *other.of_lengths)} == {"seed1"}
     monkeypatch.setattr("cefito.study.running.evaluate_planner", pytest.fail)
     before = snapshot(finished.out)
     assert run_study(finished) == []
