@@ -99,6 +99,21 @@ def test_many_findings_in_a_film_may_be_those_of_another_task(right):
         assert (many in " ".join(film.notes)) == (drawn is not None)
 
 
+@pytest.mark.parametrize(("count", "said"), [(12, True), (13, False)])
+def test_findings_are_many_from_a_third_of_the_steps_on(count, said, write):
+    """Of which three are missing."""
+    names = [f"step {letter}" for letter in "abcdefghijklm"[:count]]
+    verifier = open_verifier(write("R.csv", *(lines(f"r{n}", names) for n in range(4))))[1]
+    seen = tuple(Step(20 * at, 20 * at + 10, at) for at in range(count) if at not in (2, 5, 8))
+    steps = [
+        TimedStep(name=names[s.action], action=s.action, start=s.start, end=s.end) for s in seen
+    ]
+    facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 300.0, "steps": steps}
+    film = verified(verifier, Track(**facts, drawn=(seen,) * 2), least=0.5)
+    assert [one.kind for one in film.deviations] == ["missing"] * 3
+    assert ("many for one film" in " ".join(film.notes)) == said
+
+
 def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
     new = write("NEW.csv", lines("x", ["boil water", "ad leaves", "fly", "stir"]))
     found = cefito.verify(right, new)
@@ -121,6 +136,10 @@ def test_of_a_task_without_a_right_step_nothing_is_found(write):
     found = cefito.verify(learned, new)
     note = "no right step of the task was seen in training"
     assert (found.deviations, found.notes) == ((), (note,))
+    for step in found.to_dict()["steps"]:
+        assert [step[key] for key in ("recognised_wrongly", "done_wrongly", "mistake")] == [
+            None
+        ] * 3
     assert cefito.verify(learned, new, online=True).deviations  # by the other task
 
 
@@ -174,7 +193,7 @@ def test_labelled_mistakes_train_networks(write):
     rows = [lines(f"r{n}") for n in range(8)]
     swapped = [TEA[1], TEA[0], *TEA[2:]]
     rows += [lines(f"w{n}", swapped, errors=(0, 1)) for n in range(10)]
-    few = write("FEW.csv", *rows[:12])
+    few = write("FEW.csv", *rows[:17])  # of 18 errors
     assert open_verifier(few)[1].network is None
     config = VerifierConfig(online=True, members=1, width=16, training_steps=60)
     verifier = learned_verifier(write("ENOUGH.csv", *rows), Choices(), config=config)

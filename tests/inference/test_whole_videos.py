@@ -173,11 +173,14 @@ def test_a_written_procedure_verifies_and_has_a_graph(tmp_path, capsys):
         cefito.verify(folder, np.zeros((3, 4)))
 
 
-def test_the_graph_is_that_of_the_command_line(run_of_lengths, capsys):
+def test_the_graph_is_that_of_the_command_line(run_of_lengths, tmp_path, capsys):
     folder = str(run_of_lengths.folder)
     assert main(["graph", folder, "--task", TASK]) == 0
     edges = json.loads(capsys.readouterr().out)[TASK]["edges"]
     assert cefito.graph(run_of_lengths, TASK) == [tuple(edge) for edge in edges] != []
+    order = tmp_path / "order.json"
+    order.write_text(json.dumps({TASK: {"edges": []}}))
+    assert not cefito.verify(run_of_lengths, SWAPPED, order=order).deviations
     kept, turned = ("boil water", "crush spices"), ("crush spices", "boil water")
     assert kept in cefito.graph(folder, TASK, add=[kept], remove=[turned])
     plan = cefito.open_run(folder).plan(task=TASK, before=cefito.graph(folder, TASK), steps=3)

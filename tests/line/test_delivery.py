@@ -361,6 +361,7 @@ def test_defaults_of_the_page():
 def test_a_spool_is_of_one_process_and_of_events(tmp_path):
     path = tmp_path / "new" / "spool"
     spool = Spool(path)
+    assert spool._file.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: on the disk
     with pytest.raises(RunError, match="another process"):
         Spool(path)
     spool.close()

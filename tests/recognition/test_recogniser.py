@@ -273,18 +273,19 @@ def test_networks_have_half_their_weight_in_a_row_that_is_told_later(recogniser,
     assert {step.action for step in shown} == {0}  # what a person told is told later, too
 
 
-def test_rows_that_are_lost_late_or_broken(recogniser, video):
+def test_rows_that_are_lost_late_or_broken(recogniser, video, monkeypatch):
+    monkeypatch.setattr("cefito.recognition.stream._FILM", 9)  # rows kept
     rows = video[0]
     broken = rows[3].copy()
     broken[0] = np.nan
-    lost = [StepStream(recogniser) for _ in range(3)]
+    lost = [StepStream(recogniser).doubted() for _ in range(3)]
     for stream, third in zip(lost, (None, broken, ...), strict=True):
         for count, row in enumerate(rows[:8]):
             if count != 3:
                 assert stream.observe(row, at=count + 0.4)
             elif third is not ...:
                 assert stream.observe(third, at=3)
-        assert stream.seconds == 8
+        assert (stream.seconds, stream.keeps_rows) == (8, True)
     for stream in lost[1:]:
         np.testing.assert_array_equal(stream.now, lost[0].now)
     before = lost[0].now
@@ -297,9 +298,11 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video):
     with pytest.raises(DataError, match="nan: expected seconds"):
         lost[0].observe(rows[0], at=np.nan)
     assert lost[0].seconds == 8
+    assert all(lost[1].observe(rows[8], at=at) for at in (8, 9))
     assert lost[0].observe(rows[8], at=10**9)  # a clock that jumped
     assert lost[0].seconds == 10**9 + 1
     assert np.isfinite(lost[0].now).all()
+    assert [stream.keeps_rows for stream in lost] == [False, False, True]
 
 
 def test_a_gap_passed_at_once_is_that_of_its_rows_one_by_one(recogniser, video):

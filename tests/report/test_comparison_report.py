@@ -23,7 +23,7 @@ CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
 @pytest.fixture(scope="module")
 def folder(world, tmp_path_factory):
     out = tmp_path_factory.mktemp("comparison") / "study"
-    argv = ["compare", world.folder, "--planners", "nearest,frequent", "--horizons", "2,3"]
+    argv = ["compare", world.folder, "--planners", "frequent,nearest", "--horizons", "2,3"]
     argv += ["--seeds", "2", "--out", out, "--preset", "paper", "--device", "cpu"]
     argv += [part for setting in CHEAP for part in ("--set", setting)]
     assert main([str(part) for part in argv]) == 0
@@ -70,8 +70,11 @@ def test_numbers_are_those_of_the_results(folder, made):
         for found in rows:
             means = np.mean([one.position_accuracy for one in trials[found.name]], axis=0)
             assert found.position_accuracy == pytest.approx(means)
+        (table,) = (t for t in made.tables if f"T = {horizon}" in t.title and t.heads[1] == "SR")
+        titles = [line[0].text for line in table.lines]
+        assert titles == [found.name for found in rows]  # the best first
     assert made.simulated
-    assert "--planners nearest,frequent --horizons 2,3 --seeds 2 " in made.commands[0]
+    assert "--planners frequent,nearest --horizons 2,3 --seeds 2 " in made.commands[0]
     assert made.settings == dict(setting.split("=") for setting in CHEAP)
 
 
@@ -123,6 +126,8 @@ def test_rows_without_probabilities(made, page):
     changed = made.model_copy(update={"rows": bare, "curves": []})
     assert "No row has probabilities." in rendered(changed)
     assert "No row has probabilities." not in page
+    chart = "Success rate among the windows answered against the share of windows answered"
+    assert [f"{chart} T = {steps}" in page for steps in made.rows] == [True, True]
 
 
 def test_a_study_with_failed_trials(folder, tmp_path):

@@ -117,10 +117,17 @@ def test_text_is_drawn_once_a_step(overlay, tmp_path, monkeypatch):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     drawn, draw = [], FigureCanvasAgg.draw
-    monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: [drawn.append(1), draw(canvas)])
-    film = write_video(tmp_path / "film.mp4", steady(6, 10), width=160, height=120)
-    overlay(film, step("boil", 0, 2), step("pour", 2, 3), step("wait", 4, 6))
-    assert len(drawn) == 3
+    monkeypatch.setattr(
+        FigureCanvasAgg, "draw", lambda canvas: [drawn.append(canvas.figure.texts), draw(canvas)]
+    )
+    film = write_video(tmp_path / "film.mp4", steady(6, 10), width=320, height=120)
+    steps = step("boil", 0, 2), step("pour", 2, 3, 0.75), step("wait", 4, 6)
+    overlay(film, *steps, findings=[finding(4, 6)])
+    assert [[text.get_text() for text in texts] for texts in drawn] == [
+        ["1. boil (50.0 %)"],
+        ["2. pour (75.0 %)"],
+        ["3. wait (50.0 %)", "boil: too long (90.0 %)"],
+    ]
 
 
 def test_times_of_a_variable_rate(overlay, tmp_path):

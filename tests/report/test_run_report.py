@@ -157,8 +157,8 @@ def test_gallery(windows, made):
 
 def test_the_page_holds_the_numbers(made, tree):
     text = text_of(tree)
-    for value in (made.scores.success_rate, *made.scores.position_accuracy):
-        assert f"{value:.2f}" in text
+    for value in made.scores.metrics.values():
+        assert all(f"{one:.2f}" in text for one in (value if isinstance(value, list) else [value]))
     assert made.dataset.fingerprint in text
     assert "simulated observations" in text
     assert "cefito train" in text
@@ -170,8 +170,11 @@ def test_the_page_holds_the_numbers(made, tree):
         assert element.get("data-e").split() == query.mistakes
         strips = with_class(element, "ol", "s")
         assert len(strips) == 1 + len(query.plans)
-        names = [text_of(step) for step in strips[0]]
-        assert names == [" ".join(name.split()) for name in query.true_names]
+        listed = [[text_of(step) for step in strip] for strip in strips]
+        assert listed == [query.true_names, *(plan.names for plan in query.plans)]
+        for plan in query.plans:
+            percent = f"{100 * plan.probability:.1f}"
+            assert f"{percent} % · E {plan.energy:.3f}" in text_of(element)
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(set(ids)) == len(ids)
     targets = [link.get("href") for link in tree.iter(f"{ELEMENT}a")]

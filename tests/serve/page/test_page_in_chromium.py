@@ -69,6 +69,13 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     page.locator("#said", has_text="Planned again").wait_for()
     page.locator("#plans li[data-pinned]").first.wait_for(state="detached")
     assert strips(page) == plans
+    assert page.locator("#plans .p:has(.bar)").count() == len(plans)
+
+    first, *_, last = plans[0]
+    page.locator("#plans ol").first.locator("button").last.click()
+    page.get_by_label("it comes before").select_option(label=first)
+    page.get_by_role("button", name="Order").click()
+    assert planned_again(page) == wanted(drawn, before=((last, first),))[0] != plans
 
 
 @pytest.mark.nightly

@@ -93,6 +93,7 @@ def test_a_camera_is_followed_and_corrected(page, address):
     width = "view => view.videoWidth"
     assert page.locator("#live-view").evaluate(width) == 64
     assert page.locator("#live-undo").is_disabled()
+    assert page.locator("#live-now-head").inner_text() == "Not right? It is"
     button(page, "Stop the camera").click()
     button(page, "Use the camera").wait_for()
     assert not page.locator("#live-view").evaluate("view => view.srcObject")
