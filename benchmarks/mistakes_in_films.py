@@ -14,13 +14,16 @@ videos as they are. `said` counts, at the default probability of 50 %, what is f
 or unsure, and both in the videos as they are. `seen` is what the recogniser saw in training of
 mistakes made up in videos held out. `promised` has the false alarms an hour in right test videos at
 each number that is promised by films held out, None if it is refused. With `--videos N`, N are
-learned from of each task.
+learned from of each task. `live` is what a live session, which knows the task, ever tells: row by
+row, and once the film is over; `delay` is the median number of seconds from the start of the step
+that came instead to the first finding that names the mistake, of those found before the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,8 @@ from cefito.data.annotations import Step, Video
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
+from cefito.inference.following import FINDING, FilmSession
+from cefito.inference.outlook import Begin
 from cefito.recognition.changes import rearranged
 from cefito.recognition.scores import segments
 from cefito.recognition.segmental import SegmentalRecogniser
@@ -56,6 +61,38 @@ def judged(
     if not steps:
         return None
     return verifier.verify(steps, task, drawn=seen.drawn_steps, least=0.0)
+
+
+def told(run: Any, rows: Rows, rate: float, task: int) -> dict[int, float]:
+    """Return the second at which a live session first names each action that was missing or late.
+
+    Those that it names only once the film is over have a second after the last.
+    """
+    session, seconds = FilmSession(Begin(run, task, None, None, None)), dict[int, float]()
+    for place in range(len(rows) + 1):
+        if place < len(rows):
+            session.observe(rows[place], at=place / rate)
+        else:
+            session.finish()
+        for finding in session.followed([], FINDING, 0.0).findings:
+            if finding.kind in KINDS["exchanged"] and finding.action is not None:
+                seconds.setdefault(finding.action, (place + 1) / rate)
+    return seconds
+
+
+def told_in_all(live: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """Return how many mistakes are told, and how late.
+
+    Args:
+        live: Of each mistake, the second of the first finding that names it (infinity without one),
+            that of the start of the step that came instead, and that of the end of the film.
+    """
+    late = [at - instead for at, instead, end in live if at <= end]
+    return {
+        "told": share([at < np.inf for at, _, _ in live]),
+        "before_the_end": share([at <= end for at, _, end in live]),
+        "delay": round(float(np.median(late)), 1) if late else None,
+    }
 
 
 def chances(verification: Verification | None, kinds: set[str]) -> dict[int, float]:
@@ -105,6 +142,9 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
     alarms: dict[str, list[float]] = {kind: [] for kind in KINDS}
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     unsure: dict[str, list[bool]] = {kind: [] for kind in KINDS}
+    live: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in KINDS}
+    live_alarms: list[bool] = []  # whether each came before the end
+    run = SimpleNamespace(own_recogniser=recogniser, verifier=verifier, taxonomy=dataset.taxonomy)
     seconds, unsure_right, least = 0.0, 0, verifier.config.unsure
     of_right: list[float] = []  # findings of any kind in videos without errors
     right_hours = 0.0
@@ -117,7 +157,9 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
             alarms[kind] += chances(right, words).values()
         said = chances(right, KINDS["exchanged"])
         unsure_right += sum(least <= one < _SAID for one in said.values())
-        seconds += len(rows) / timeline.rate
+        end = len(rows) / timeline.rate
+        seconds += end
+        live_alarms += [at <= end for at in told(run, rows, timeline.rate, video.task).values()]
         if video.clean:
             right_hours += len(rows) / timeline.rate / 3600
             of_right += [one.probability for one in right.deviations] if right is not None else []
@@ -125,12 +167,22 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
         if len(segments(labels, len(still))) != len(video.steps):  # steps that overlap
             continue
         for kind, places, named in mistaken(video, order, cuts, generator):
-            made, _ = rearranged(rows, labels, places, still)
+            made, shown = rearranged(rows, labels, places, still)
             wrong = judged(recogniser, verifier, made, timeline.rate, video.task)
             own = chances(wrong, KINDS[kind])
             best = max(own.get(action, 0.0) for action in named)
             found[kind].append(best)
             unsure[kind].append(best >= least)
+            named_at = told(run, made, timeline.rate, video.task)
+            first = next((k for k, place in enumerate(places) if place != k), len(places))
+            starts = [one.start for one in segments(shown, len(still))] + [len(made)]
+            live[kind].append(
+                (
+                    min(named_at.get(action, np.inf) for action in named),
+                    starts[min(first, len(starts) - 1)] / timeline.rate,
+                    len(made) / timeline.rate,
+                )
+            )
     hours = seconds / 3600
     result: dict[str, Any] = {"seed": seed, "hours": round(hours, 2)}
     result |= {"doubt": recogniser.doubt, "share": recogniser.shares[0]}
@@ -146,6 +198,10 @@ def measured(dataset: PreparedDataset, cuts: int, seed: int, most: int | None) -
             "found_or_unsure": share(unsure[kind]),
             "alarms_an_hour": round(sum(one >= _SAID for one in worst) / hours, 1),
         }
+    result["live"] = {kind: told_in_all(values) for kind, values in live.items()} | {
+        "alarms_an_hour": round(len(live_alarms) / hours, 1),
+        "alarms_before_the_end_an_hour": round(sum(live_alarms) / hours, 1),
+    }
     result["promised"] = dict(_promised(verifier, np.array(of_right), right_hours))
     result["unsure_an_hour"] = round(unsure_right / hours, 1)
     return result
