@@ -8,6 +8,7 @@ import pytest
 
 from cefito.batch.batch import plan_batch
 from cefito.batch.planning import QuerySettings
+from cefito.batch.sources import Columns
 from cefito.errors import CefitoError
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -125,6 +126,8 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path, monkeypatch):
     rows[3]["constraints"] = {"pinned": [[1, action], [1, 1]]}
     rows[8]["task"] = "999"
     settings = QuerySettings(top_k=4, min_probability=0.5)
+    asked = QuerySettings(task=5)
+    assert [asked.with_facts(Columns(task=own)).task for own in (None, 0)] == [5, 0]
     done = plan_batch(trained, listed(rows), tmp_path / "plans.jsonl", settings=settings)
     reasons = {row["line"]: row["reason"] for row in read(done.bad)}
     assert set(reasons) == {4, 9}
