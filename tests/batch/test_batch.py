@@ -83,6 +83,8 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
         for key in ("energy", "score", "probability"):
             found, expected = ([row[key] for row in ours], [getattr(p, key) for p in theirs.plans])
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        for key, expected in [("exact", theirs.exact), *vars(theirs.evaluated).items()]:
+            assert ours[0][key] == expected, key
         video = trained.dataset().videos[windows.video[number]].video_id
         assert ours[0]["query"] == f"{video}:{windows.start[number]}"
     assert [row["line"] for row in rows] == sorted(row["line"] for row in rows)
