@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -279,6 +280,13 @@ def sentences() -> Iterator[tuple[str, str]]:
         "which-method",
         "{:.1f} % of the rows right, the default {:.1f} (`few-videos-ikea.json`)".format(*rows),
     )
+    for of, (file, row) in itertools.product(("ikea", "8-recipes"), ROWS.values()):
+        ours, other = (
+            read(f"{name}-{of}")["rows"][which]
+            for name, which in (("recognition-rows", "recogniser"), (file, row))
+        )  # "ahead of or level with the others"
+        assert all(ours[score]["high"] >= other[score]["mean"] for score in ("edit", "f1_50"))
+    assert round(read("quickstart-real")["cpu_seconds"] / 60) == 1  # "a minute of CPU time"
     leads = [
         read(f"recognition-causal-{of}")["rows"]["tcn"]["current"]["mean"]
         - read(f"recognition-rows-{of}")["rows"]["recogniser"]["current"]["mean"]
