@@ -109,28 +109,30 @@ def test_a_table_of_all_kinds(table, ran, run_of_lengths, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "count"),
+    ("options", "count", "first"),
     [
-        ((), lambda steps: sum(min(4, steps - first) for first in range(steps))),
-        (("--without-goal", "--after-done"), lambda steps: steps),
-        (("--steps", 3), lambda steps: max(0, steps - 2)),
+        ((), lambda steps: sum(min(4, steps - first) for first in range(steps)), "0:1"),
+        (("--without-goal", "--after-done"), lambda steps: steps, "0"),
+        (("--steps", 3), lambda steps: max(0, steps - 2), "0:3"),
     ],
 )
-def test_windows_of_a_split(options, count, call, ran, run_of_lengths, world, tmp_path):
+def test_windows_of_a_split(options, count, first, call, ran, run_of_lengths, world, tmp_path):
     out = tmp_path / "plans.jsonl"
     batch = ("plan-batch", run_of_lengths.folder, world.folder, "--out", out, "--top-k", 1)
     ran(*batch, *options)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
     tests = [video for video in world.videos if video.split == "test"]
     assert len(plans) == sum(count(len(video.steps)) for video in tests)
+    name, _, place = plans[0]["query"].partition(":")
+    assert (name in {video.video_id for video in tests}, place) == (True, first)
     if "--after-done" in options:
         rows = open_source(
             run_of_lengths, world.folder, given=Given.of(without_goal=True, after_done=True)
         ).rows()
         assert [row.value["done"] for row in rows] == [
-            [step.action for step in video.steps[:first]]
+            [step.action for step in video.steps[:done]]
             for video in tests
-            for first in range(len(video.steps))
+            for done in range(len(video.steps))
         ]
     again = call(*batch, *options, *(() if options else ("--without-goal",)))
     assert again[0] == (0 if options else 2)  # another batch has this file
