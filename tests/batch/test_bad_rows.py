@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.batch.batch import plan_batch
 from cefito.batch.planning import QuerySettings
+from cefito.batch.sources import Columns
 from cefito.errors import CefitoError
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -125,6 +127,8 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path, monkeypatch):
     rows[3]["constraints"] = {"pinned": [[1, action], [1, 1]]}
     rows[8]["task"] = "999"
     settings = QuerySettings(top_k=4, min_probability=0.5)
+    asked = QuerySettings(task=5)
+    assert [asked.with_facts(Columns(task=own)).task for own in (None, 0)] == [5, 0]
     done = plan_batch(trained, listed(rows), tmp_path / "plans.jsonl", settings=settings)
     reasons = {row["line"]: row["reason"] for row in read(done.bad)}
     assert set(reasons) == {4, 9}
@@ -151,9 +155,10 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path, monkeypatch):
 def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch, caplog):
     """The query is reported, and the others have their plans."""
     plan = NearestPlanner.plan
-    rows = observed(70)
+    rows, before, threads = observed(70), torch.get_num_threads(), set[int]()
 
     def failing(self, queries, *asked, **how):
+        threads.add(torch.get_num_threads())
         marks = queries.initial[:, 0]
         if (marks == 7.0).any():
             raise CefitoError("cannot be planned")
@@ -164,7 +169,8 @@ def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch,
     rows[5]["initial"][0], rows[66]["initial"][0] = 7.0, 8.0
     monkeypatch.setattr(NearestPlanner, "plan", failing)
     path = listed(rows)
-    done = plan_batch(nearest, path, tmp_path / "plans.jsonl")
+    done = plan_batch(nearest, path, tmp_path / "plans.jsonl", threads=before + 1)
+    assert (threads, torch.get_num_threads()) == ({before + 1}, before)
     assert [(row["line"], row["reason"]) for row in read(done.bad)] == [
         (6, f"{path}, line 6: cannot be planned"),
         (67, f"{path}, line 67: ZeroDivisionError: by nothing. This is a defect of the program."),

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
         assert plan_batch(trained, world, out, **how).problems == ()
         files[shard] = out.read_bytes()
     assert files[512] == files[PIECE]
+    with pytest.raises(RunError, match=r"a batch with run\.search\.tasks 2, not 3\."):
+        plan_batch(trained.with_search(tasks=3), world, out, **how)
     windows = cut_windows(trained.dataset(), horizon=3, split="train")
     assert len(windows) > PIECE
     queries = Queries.from_windows(windows)
@@ -80,6 +83,8 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
         for key in ("energy", "score", "probability"):
             found, expected = ([row[key] for row in ours], [getattr(p, key) for p in theirs.plans])
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        for key, expected in [("exact", theirs.exact), *vars(theirs.evaluated).items()]:
+            assert ours[0][key] == expected, key
         video = trained.dataset().videos[windows.video[number]].video_id
         assert ours[0]["query"] == f"{video}:{windows.start[number]}"
     assert [row["line"] for row in rows] == sorted(row["line"] for row in rows)
@@ -121,12 +126,14 @@ def test_lists_of_every_form_give_the_same_plans(nearest, own, listed, tmp_path)
 def test_a_folder_of_features(nearest, own, tmp_path):
     folder = tmp_path / "features"
     shutil.copytree(own / "features", folder)
+    np.savez(folder / "v2.npz", np.load(folder / "v2.npy"))
+    (folder / "v2.npy").unlink()
     (folder / "w.npy").write_bytes(b"none")
     (folder / "notes.txt").write_text("no features")
     done = plan_batch(nearest, folder, tmp_path / "plans.jsonl", settings=QuerySettings(top_k=2))
     rows = read(done.plans)
     assert [row["query"] for row in rows[::2]] == [f"v{number}" for number in range(8)]
-    whole = query_from_features(nearest, folder / "v2.npy", start=0, end=17)
+    whole = query_from_features(nearest, folder / "v2.npz", start=0, end=17)
     assert [row["actions"] for row in rows[4:6]] == [
         plan.actions for plan in answer(nearest, whole, top_k=2).plans
     ]
@@ -305,9 +312,13 @@ def test_a_changed_record_is_refused(nearest, listed, tmp_path):
         ({"queries": "more.jsonl"}, "is of a batch with queries.queries 66, not 67."),
         ({"queries": "other.jsonl"}, "is of a batch with queries.sha256 "),
         ({"run": "frequent"}, "is of a batch with run.files "),
+        ({"version": "cefito"}, "is of a batch with cefito "),
+        ({"version": "torch"}, "is of a batch with torch "),
     ],
 )
-def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_path, interrupted):
+def test_another_batch_is_refused(
+    change, message, nearest, own, listed, tmp_path, interrupted, monkeypatch
+):
     rows = observed(PIECE + 2)
     path, out = listed(rows), tmp_path / "plans.jsonl"
     listed([*rows, rows[0]], "more.jsonl")
@@ -326,15 +337,21 @@ def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_pat
     assert interrupted(path, Failed("enough"))
     parts = tmp_path / "plans.jsonl.parts"
     kept = {entry.name: entry.read_bytes() for entry in parts.iterdir()}
-    with pytest.raises(RunError) as caught:
-        plan_batch(run, given, out, **asked)
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(str(parts / "batch.json"))
+    newer = asked.pop("version", None)
+
+    def refused():
+        of = lambda name: "newer" if name == newer else version(name)  # noqa: E731
+        with monkeypatch.context() as patch:
+            patch.setattr("cefito.batch.batch.version", of)
+            with pytest.raises(RunError) as caught:
+                plan_batch(run, given, out, **asked)
+        assert message in str(caught.value)
+        return str(caught.value)
+
+    assert refused().startswith(str(parts / "batch.json"))
     assert kept == {entry.name: entry.read_bytes() for entry in parts.iterdir()}
     assert plan_batch(nearest, path, out, shard=PIECE).done_before == PIECE
-    with pytest.raises(RunError) as caught:  # finished, it is refused as well
-        plan_batch(run, given, out, **asked)
-    assert message in str(caught.value)
+    refused()  # finished, it is refused as well
 
 
 def test_other_files_are_not_overwritten(nearest, listed, tmp_path):

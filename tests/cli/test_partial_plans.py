@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import cefito
+from cefito.batch.sources import open_source
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.planners.given import Given
 
 
 @pytest.fixture
@@ -72,6 +74,7 @@ def table(tmp_path, video, world):
         {"id": "timed", "initial": start, "goal": goal, "elapsed": 12.5},
         {"id": "some", "initial": start, "steps": "2-3"},
         {"id": "after", "initial": start, "done": names, "task": task},
+        {"id": "text", "initial": start, "done": "; ".join(names), "task": task},
         {"id": "begun", "initial": start, "done": []},
         {"id": "end", "goal": goal},
         {"id": "task", "task": task, "steps": 4},
@@ -85,12 +88,17 @@ def table(tmp_path, video, world):
 
 def test_a_table_of_all_kinds(table, ran, run_of_lengths, tmp_path):
     out = tmp_path / "plans.jsonl"
+    asked = [json.loads(line) for line in table.read_text().splitlines()]
+    other = next(one["done"][0] for one in asked if one["id"] == "after")
     batch = ("plan-batch", run_of_lengths.folder, table, "--out", out, "--top-k", 4)
+    batch += ("--forbid", other)
     ran(*batch)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
     assert all(action >= 0 for plan in plans for action in plan["actions"])
-    asked = [json.loads(line) for line in table.read_text().splitlines()]
+    assert not any(other in plan["names"] for plan in plans)
     by_name = {one["id"]: [plan for plan in plans if plan["query"] == one["id"]] for one in asked}
+    said, told = ([plan["actions"] for plan in by_name[name]] for name in ("after", "text"))
+    assert said == told != [plan["actions"] for plan in by_name["begun"]]
     assert all(len(found) == 4 for found in by_name.values())
     lengths = {name: {len(plan["actions"]) for plan in found} for name, found in by_name.items()}
     assert (lengths["two"], lengths["task"]) == ({2}, {4})
@@ -101,20 +109,31 @@ def test_a_table_of_all_kinds(table, ran, run_of_lengths, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "count"),
+    ("options", "count", "first"),
     [
-        ((), lambda steps: sum(min(4, steps - first) for first in range(steps))),
-        (("--without-goal", "--after-done"), lambda steps: steps),
-        (("--steps", 3), lambda steps: max(0, steps - 2)),
+        ((), lambda steps: sum(min(4, steps - first) for first in range(steps)), "0:1"),
+        (("--without-goal", "--after-done"), lambda steps: steps, "0"),
+        (("--steps", 3), lambda steps: max(0, steps - 2), "0"),
     ],
 )
-def test_windows_of_a_split(options, count, call, ran, run_of_lengths, world, tmp_path):
+def test_windows_of_a_split(options, count, first, call, ran, run_of_lengths, world, tmp_path):
     out = tmp_path / "plans.jsonl"
     batch = ("plan-batch", run_of_lengths.folder, world.folder, "--out", out, "--top-k", 1)
     ran(*batch, *options)
     plans = [json.loads(line) for line in out.read_text().splitlines()]
-    tests = [len(video.steps) for video in world.videos if video.split == "test"]
-    assert len(plans) == sum(map(count, tests))
+    tests = [video for video in world.videos if video.split == "test"]
+    assert len(plans) == sum(count(len(video.steps)) for video in tests)
+    name, _, place = plans[0]["query"].partition(":")
+    assert (name in {video.video_id for video in tests}, place) == (True, first)
+    if "--after-done" in options:
+        rows = open_source(
+            run_of_lengths, world.folder, given=Given.of(without_goal=True, after_done=True)
+        ).rows()
+        assert [row.value["done"] for row in rows] == [
+            [step.action for step in video.steps[:done]]
+            for video in tests
+            for done in range(len(video.steps))
+        ]
     again = call(*batch, *options, *(() if options else ("--without-goal",)))
     assert again[0] == (0 if options else 2)  # another batch has this file
 

@@ -63,6 +63,7 @@ def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
     assert code == 1
     assert "1 of 1 queries could not be planned" in err
     assert (tmp_path / "none.jsonl").read_text() == ""
+    assert plan("none.csv", out=None)[0] == 1
 
 
 def test_a_shard_that_cannot_be_written(plan, monkeypatch):

@@ -116,7 +116,7 @@ def test_the_only_video_held_out_is_not_a_short_one():
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog):
+def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog, monkeypatch):
     """Whether it is annotated as validation video or was held out."""
     common = {"task_id": 0, "steps": [[2.0 * step, 2.0 * step + 1, step] for step in range(3)]}
     videos = [
@@ -130,6 +130,9 @@ def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog
     name = dataset.videos[val.video[0]].video_id
     (message,) = caplog.messages
     assert f"are chosen on the 2 windows of one video, '{name}'" in message
+    monkeypatch.setattr("cefito.data.windows.FEW_VIDEOS", 3)  # of training, as there are
+    fitting_windows(dataset, horizon=2)
+    assert caplog.messages == [message]
 
 
 def test_a_single_video_is_not_enough(make_source, tmp_path):

@@ -19,7 +19,7 @@ from cefito.parts.folder import trained_videos, window_sizes
 from cefito.planners.any_length.usual import whole_videos
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
-from cefito.runs.finetune import finetune
+from cefito.runs.finetune import _config, finetune
 from cefito.runs.run import open_run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
@@ -132,6 +132,7 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert info.dataset.fingerprint == new.fingerprint
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
     assert [result.epochs for result in info.training.values()] == [2, 2]
+    assert _config(further, None, {}).sections == further.config.sections  # few epochs already
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
     seen = trained_videos(further.folder)
     assert {*trained_videos(chain.folder).train} < {*seen.train}

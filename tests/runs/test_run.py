@@ -321,6 +321,11 @@ def test_a_run_file_with_something_else_is_refused(change, place, folder, world)
         train(world, folder)
 
 
+def test_a_finished_run_without_its_manifest_is_refused(folder):
+    (folder / "manifest.json").unlink()
+    refusal(RunError, open_run, folder, match=r"manifest\.json: no such file")
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -42,6 +42,7 @@ def tasks_of(folder, **steps):
             {"tea", "toast"},
             "of files",
         ),
+        ("kitchen", {"tea1.mp4": "a", "tea2.mp4": "a", "jam.mp4": "b"}, {"kitchen"}, "the folder"),
         # who did it, not what was done
         (
             "tea",
@@ -50,7 +51,7 @@ def tasks_of(folder, **steps):
             "",
         ),
         ("videos 2026", {"2026-01-02 put up tent 1.mp4": "ab"}, {"put up tent"}, "of files"),
-        ("labels", {"IMG_0001.mp4": "ab", "film_2.mp4": "ab"}, {""}, ""),
+        ("labels", {"IMG_0001.mp4": "ab", "IMG_0002.mp4": "ab"}, {""}, ""),
         ("films", {"1.mp4": "ab", "泡茶.mp4": "cd"}, {""}, ""),
         ("泡茶", {"1.mp4": "ab"}, {"泡茶"}, "name of the folder"),
     ],

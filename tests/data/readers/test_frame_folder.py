@@ -176,3 +176,16 @@ def test_a_run_reads_new_features_as_its_folder_had_them(folder, tmp_path, capsy
         said.append((shown["seconds"], shown["steps"]))
     assert said[0] == said[1]
     assert said[0][0] == 10
+
+
+@pytest.mark.parametrize("columns", [47, 48])
+def test_columns_that_are_more_than_the_labels(columns, folder, tmp_path):
+    """Of 30 labels, 5 % and 16 more."""
+    path = folder / "features" / "P2_tea.npy"
+    np.save(path, np.resize(np.load(path), (3, columns)))
+    if columns == 47:
+        assert len(prepare(folder, tmp_path / "DATA", **ASKED).timeline.videos[1]) == 47
+        return
+    with pytest.raises(DataError, match=r"P2_tea\.npy \[3, 48\] of 30 labels") as caught:
+        prepare(folder, tmp_path / "DATA", **ASKED)
+    assert caught.value.setting == "feature_rate"

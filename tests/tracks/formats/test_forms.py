@@ -212,7 +212,7 @@ READ: dict[str, Any] = {
         {"columns": {"duration": "dur_ms"}},
         TWO,
     ),
-    "starts alone": (table("video,step,start", "0", "4", "9"), {}, TWO),
+    "starts alone": (table("video,step,start", "0", "4", "9") + "other,x,2\n", {}, TWO),
     "starts alone, as chosen": (
         table("video,step,start,id", "0,7", "4,8", "9,9"),
         {"columns": {"end": "start"}},
@@ -272,6 +272,11 @@ READ: dict[str, Any] = {
     # tools
     "BORIS 7": (BORIS_7.format("0.0", 0, 4, 5, 4, 9), {}, TWO),
     "BORIS 7 with an offset": (BORIS_7.format("10.0", 10, 14, 15, 14, 19), {}, TWO),
+    "BORIS without observations": (
+        "Behavior,Subject,Start (s),Stop (s)\nboil,A,0,4\npour,A,4,9\n",
+        {},
+        TWO,
+    ),
     "BORIS 8": (
         "Observation id,Subject,Behavior,Behavior type,Time,Media file name\n"
         "o,A,boil,START,0,tea1.mp4\no,A,pour,START,4,tea1.mp4\n"
@@ -292,7 +297,11 @@ READ: dict[str, Any] = {
     ),
     "Label Studio, JSON-MIN": (json.dumps(MIN), {"frame_rate": 25}, TWO),
     "Label Studio, CSV": (min_table(","), {"frame_rate": 25}, TWO),
-    "Label Studio, TSV": (min_table("\t"), {"frame_rate": 25}, TWO),
+    "Label Studio, TSV": (
+        min_table("\t").replace("annotator", "lead_time"),
+        {"frame_rate": 25},
+        TWO,
+    ),
     "ActivityNet": (activitynet("boil", "pour", subset="training"), {}, TWO),
     "COIN": (
         activitynet("boil", "pour", key="annotation", **{"class": "tea"}),
