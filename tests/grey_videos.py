@@ -42,11 +42,14 @@ def grey_of(second: int, first: int = 0) -> int:
     return LEVELS[(first + second) % len(LEVELS)]
 
 
-def jpeg(grey: int, size: tuple[int, int] = (40, 32)) -> bytes:
+def picture_of(grey: int, size: tuple[int, int] = (40, 32), form: str = "JPEG") -> bytes:
     """A picture of one grey."""
     file = io.BytesIO()
-    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, "JPEG")
+    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, form)
     return file.getvalue()
+
+
+jpeg = picture_of
 
 
 def read_grey(data: bytes) -> tuple[tuple[int, int], float]:

@@ -71,6 +71,7 @@ def test_the_valkey_of_the_page(tmp_path, monkeypatch):
             until(lambda: opened(port) is not None)
             store = opened(port)
             if begun:
+                assert store._client.config_get("appendfsync") == {"appendfsync": "everysec"}
                 store.append("kept", 0, "opened")
                 assert list(store.read("kept", 0)) == [(b"opened", 1)]
                 monkeypatch.delenv("CEFITO_STORE_PASSWORD")
