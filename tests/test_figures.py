@@ -217,7 +217,9 @@ def test_what_grows_with_data():
     per_number = first["mib_of_windows"] * 2**20 / first["windows"] / scale["features"]
     assert f"Windows take {per_number:.0f} bytes a feature" in page
     each = 1000 * batch["cpu_seconds"]["each"]
-    assert f"a million queries take {batch['cpu_seconds']['of_a_million']:.0f} s" in page
+    memory = batch["memory_mib"]["start"] + 1e6 * batch["memory_mib"]["each"]
+    told = f"take {batch['cpu_seconds']['of_a_million']:.0f} s and {memory:.0f} MiB"
+    assert f"a million queries {told}" in page
     assert f"a worker takes {each:.2f} ms of CPU time a query" in page
     main = 0.1 * min(
         one["cpu_seconds"] for one in batch["workers"] if one["executor"] == "processes"
@@ -226,11 +228,20 @@ def test_what_grows_with_data():
     workers = round(round(each, 2) / round(main, 2))
     told = f"about {workers} workers, at {round(workers / round(each, 2))},000 queries a second"
     assert told in page
+    busy = [one for one in batch["workers"] if one["executor"] == "processes"]
+    spent = {
+        count: mean(one["workers_cpu_seconds"] for one in busy if one["workers"] == count)
+        for count in (1, 2)
+    }
+    assert round(spent[2] - spent[1]) == 2  # "about two seconds to start"
+    numbers = 2 * 1536 * 4  # bytes of a query: 12 kB
+    assert (numbers // 1000, math.ceil(1e9 / 8 / numbers * each / 1000)) == (12, 4)  # workers
 
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Pages, and what they say with the figures of the files that they name."""
     yield from sentences_on_mistakes()
+    yield from sentences_on_labelling()
     yield from sentences_on_stations()
     yield from sentences_on_verification()
     most = max(run[of] for run in read("batch")["rates"] for of in ("peak_mib", "worker_peak_mib"))
@@ -414,6 +425,45 @@ Without the words of names, F1 is {plain}.
 the others, F1 is {others}.
 """
 """Words of docs/verify.md with figures of files, a piece a line."""
+
+
+def seconds_of(people: dict[str, Any], of: str) -> str:
+    """Of the usual person, the fast and the slow one."""
+    usual, fast, slow = (f"{people[who][of]['mean']:.0f}" for who in ("usual", "fast", "slow"))
+    return f"{usual} ({fast} to {slow})"
+
+
+def sentences_on_labelling() -> Iterator[tuple[str, str]]:
+    """And the table of the films that are labelled first."""
+    table, apart, learned, needed = [], [], [], {}
+    for of in ("drawn", "ikea"):
+        rows = read(f"labelling-first-films-{of}")["labelled"]
+        from_nothing = seconds_of(rows["3"]["person"], "from_nothing")
+        table.append([f"{rows['3']['from_nothing']}", from_nothing, ""])
+        for row in rows.values():
+            saved = {who: one["saved"] for who, one in row["person"].items()}
+            share = "{mean:.0f} % ({low:.0f} to {high:.0f})".format(**saved["usual"])
+            table.append([spread(row["edits"]), seconds_of(row["person"], "seconds"), share])
+            apart.append(saved["slow"]["mean"] - saved["fast"]["mean"])
+        for end in ("", "-default"):
+            found = read(f"labelling-first-films-{of}{end}")
+            costs = [one["learn_s"] for of in found["machine"].values() for one in of.values()]
+            learned.append([f"{bound(costs):.0f}" for bound in (min, max)])
+            needed[of + end] = [
+                float(mean(one["moved"] + one["removed"] + 3 * one["added"] for one in draws["0"]))
+                for draws in found["counts"].values()
+            ]
+    assert [row[1:] for row in cells_below("label-studio", "films labelled |")] == table
+    assert 2 < max(apart) < 3  # points
+    ours, default, of_ikea, default_ikea = learned
+    yield "label-studio", f"in {ours[0]} to {of_ikea[1]} s of a core"
+    told = "The default settings learn in {} to {} s and {} to {} s"
+    yield "label-studio", told.format(*default, *default_ikea)
+    needed = [needed[name] for name in ("drawn-default", "drawn", "ikea-default", "ikea")]
+    told = "needed {} edits of a drawn film, where the preset needed {}, and {} of one of IKEA ASM"
+    yield "label-studio", Figures().format(f"{told}, where it needed {{}}", *needed)
+    steps = [float(cells[1].split()[0]) for cells in cells_below("label-studio", "step | seconds")]
+    yield "label-studio", f"first proposal: {sum(steps[:-2]) / 60:.0f} minutes"
 
 
 def sentences_on_verification() -> Iterator[tuple[str, str]]:
