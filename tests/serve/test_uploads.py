@@ -242,6 +242,13 @@ def taking(serving, model):
 def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = {"initial": ("../../x.png", picture(0)), "goal": ("y", picture(1))}
+    service, late = (
+        taking.app.state.service,
+        [],
+    )  # seconds from arrivals to what deadlines begin with
+    search = service._search
+    note = lambda *given: late.append(given[-1] - given[0].state.began) or search(*given)  # noqa: E731
+    monkeypatch.setattr(service, "_search", note)
     response = taking.post(UPLOAD, files=files, data={"request": '{"run": "tea", "top_k": 2}'})
     assert response.status_code == 200, response.text
     assert len(response.json()["plans"]) == 2
@@ -250,6 +257,7 @@ def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     listed = {name: getattr(found, name)[0].tolist() for name in ("initial", "goal")}
     same = taking.post("/v1/plan", json={"run": "tea", "top_k": 2, "observations": listed})
     assert same.json()["plans"] == response.json()["plans"]
+    assert late[1] == 0 < late[0]  # of an upload, with the end of its encoding
     assert taking.get("/v1/model").json()["runs"][0]["uploads"] == ["pictures", "video"]
 
 
