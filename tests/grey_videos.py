@@ -21,11 +21,12 @@ def draw_greys(path: Path, seconds: int, *, side: tuple[int, int] = (64, 48), fi
 
 
 def draw_levels(path: Path, levels: Sequence[int], *, side: tuple[int, int] = (64, 48)):
-    """Write an MP4 of width and height `side` with a grey for each second."""
+    """Write a film of width and height `side` with a grey for each second."""
     import av
 
+    codec = "libvpx" if path.suffix == ".webm" else "libx264"
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=RATE)
+        stream = container.add_stream(codec, rate=RATE)
         stream.width, stream.height = side
         stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
         for number, level in enumerate(np.repeat(levels, RATE)):

@@ -427,41 +427,37 @@ the others, F1 is {others}.
 """Words of docs/verify.md with figures of files, a piece a line."""
 
 
-def seconds_of(people: dict[str, Any], of: str) -> str:
-    """Of the usual person, the fast and the slow one."""
-    usual, fast, slow = (f"{people[who][of]['mean']:.0f}" for who in ("usual", "fast", "slow"))
-    return f"{usual} ({fast} to {slow})"
-
-
 def sentences_on_labelling() -> Iterator[tuple[str, str]]:
     """And the table of the films that are labelled first."""
-    table, apart, learned, needed = [], [], [], {}
-    for of in ("drawn", "ikea"):
-        rows = read(f"labelling-first-films-{of}")["labelled"]
-        from_nothing = seconds_of(rows["3"]["person"], "from_nothing")
-        table.append([f"{rows['3']['from_nothing']}", from_nothing, ""])
-        for row in rows.values():
-            saved = {who: one["saved"] for who, one in row["person"].items()}
-            share = "{mean:.0f} % ({low:.0f} to {high:.0f})".format(**saved["usual"])
-            table.append([spread(row["edits"]), seconds_of(row["person"], "seconds"), share])
-            apart.append(saved["slow"]["mean"] - saved["fast"]["mean"])
-        for end in ("", "-default"):
-            found = read(f"labelling-first-films-{of}{end}")
-            costs = [one["learn_s"] for of in found["machine"].values() for one in of.values()]
-            learned.append([f"{bound(costs):.0f}" for bound in (min, max)])
-            needed[of + end] = [
-                float(mean(one["moved"] + one["removed"] + 3 * one["added"] for one in draws["0"]))
-                for draws in found["counts"].values()
-            ]
+    table, needed, learned = list[list[str]](), list[list[float]](), list[float]()
+    for name in ("drawn", "ikea", "drawn-default", "ikea-default"):
+        found = read(f"labelling-first-films-{name}")
+        learned += (
+            spent := [one["learn_s"] for of in found["machine"].values() for one in of.values()]
+        )
+        edits = [
+            [one["moved"] + one["removed"] + 3 * one["added"] for one in draws["0"]]
+            for draws in found["counts"].values()
+        ]
+        needed.append([sum(films) / len(films) for films in edits])
+        if "default" in name:
+            yield "label-studio", f" {min(spent):.0f} to {max(spent):.0f} s"
+            continue
+        for number, row in {"": found["labelled"]["3"], **found["labelled"]}.items():
+            who = [row["person"][one] for one in ("usual", "fast", "slow")]
+            seconds = [one["seconds" if number else "from_nothing"]["mean"] for one in who]
+            share = "{mean:.0f} % ({low:.0f} to {high:.0f})".format(**who[0]["saved"])
+            told = "{:.0f} ({:.0f} to {:.0f})".format(*seconds)
+            ends = [spread(row["edits"]), share] if number else [f"{row['from_nothing']}", ""]
+            table.append([ends[0], told, ends[1]])
+            assert who[2]["saved"]["mean"] - who[1]["saved"]["mean"] < 3  # points
+        if name == "ikea":
+            yield "label-studio", f"in {min(learned):.0f} to {max(learned):.0f} s of a core"
     assert [row[1:] for row in cells_below("label-studio", "films labelled |")] == table
-    assert 2 < max(apart) < 3  # points
-    ours, default, of_ikea, default_ikea = learned
-    yield "label-studio", f"in {ours[0]} to {of_ikea[1]} s of a core"
-    told = "The default settings learn in {} to {} s and {} to {} s"
-    yield "label-studio", told.format(*default, *default_ikea)
-    needed = [needed[name] for name in ("drawn-default", "drawn", "ikea-default", "ikea")]
-    told = "needed {} edits of a drawn film, where the preset needed {}, and {} of one of IKEA ASM"
-    yield "label-studio", Figures().format(f"{told}, where it needed {{}}", *needed)
+    told = (
+        "needed {2} edits of a drawn film, where the preset needed {0}, and {3} of one of IKEA ASM"
+    )
+    yield "label-studio", Figures().format(f"{told}, where it needed {{1}}", *needed)
     steps = [float(cells[1].split()[0]) for cells in cells_below("label-studio", "step | seconds")]
     yield "label-studio", f"first proposal: {sum(steps[:-2]) / 60:.0f} minutes"
 

@@ -103,6 +103,7 @@ def test_a_defect_is_in_the_log_under_the_id_of_its_request(serving, monkeypatch
     monkeypatch.setattr(client.app.state.service.models, "describe", lambda _: 1 / 0)
     answer = client.get("/v1/model")
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:cefito:internal")
+    assert "division" not in answer.text
     first, *_ = text.getvalue().splitlines()
     assert f"request {answer.json()['request_id']}: a defect" in first
     if form == "json":

@@ -63,13 +63,12 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
     [
         ({"task": 1, "steps": 5}, "steps", "this run plans 1 to 4 steps"),
         ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
-        *(
-            ({"run": "tea", **only}, at, "needs both observations and takes no steps done")
-            for only, at in (
-                ({"task": 1}, "observations.goal"),
-                ({"done": []}, "done"),
-                ({"video": {"id": "VIDEO", "goal": False}}, "observations.goal"),
-            )
+        ({"run": "tea", "task": 1}, "observations.goal", "needs both observations"),
+        ({"run": "tea", "done": []}, "done", "takes no steps done before"),
+        (
+            {"run": "tea", "video": {"id": "VIDEO", "goal": False}},
+            "observations.goal",
+            "needs both",
         ),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),

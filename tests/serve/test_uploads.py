@@ -19,6 +19,7 @@ from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
+from grey_videos import draw_greys
 from serve.odd_uploads import behave, load_until, take
 from tiny_models import tiny_dinov2
 
@@ -50,14 +51,8 @@ def test_formats_are_known_by_their_first_bytes(name, head):
 
 @pytest.mark.parametrize("form", ["mp4", "mov", "mkv", "webm", "avi"])
 def test_films_of_every_format_are_decoded(decoder, tmp_path, form):
-    av = pytest.importorskip("av")
-    with av.open(str(tmp_path / f"x.{form}"), "w") as film:
-        stream = film.add_stream("libvpx" if form == "webm" else "mpeg4", rate=4)
-        stream.width, stream.height = 64, 48
-        for level in range(0, 200, 20):
-            pixels = np.full((48, 64, 3), level, np.uint8)
-            film.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
-        film.mux(stream.encode())
+    pytest.importorskip("av")
+    draw_greys(tmp_path / f"x.{form}", 3)
     found = decoded(decoder, video=(tmp_path / f"x.{form}").read_bytes())
     assert found.known.tolist() == [[True, True]]
 
