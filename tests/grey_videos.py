@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def draw_levels(path: Path, levels: Sequence[int], *, side: tuple[int, int] = (6
 
     codec = "libvpx" if path.suffix == ".webm" else "libx264"
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=RATE)
+        stream: Any = container.add_stream(codec, rate=RATE)
         stream.width, stream.height = side
         stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
         for number, level in enumerate(np.repeat(levels, RATE)):
