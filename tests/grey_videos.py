@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ def draw_greys(path: Path, seconds: int, *, side: tuple[int, int] = (64, 48), fi
 
 
 def draw_levels(path: Path, levels: Sequence[int], *, side: tuple[int, int] = (64, 48)):
-    """Write an MP4 of width and height `side` with a grey for each second."""
+    """Write a film of width and height `side` with a grey for each second."""
     import av
 
+    codec = "libvpx" if path.suffix == ".webm" else "libx264"
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=RATE)
+        stream: Any = container.add_stream(codec, rate=RATE)
         stream.width, stream.height = side
         stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
         for number, level in enumerate(np.repeat(levels, RATE)):
@@ -42,11 +44,14 @@ def grey_of(second: int, first: int = 0) -> int:
     return LEVELS[(first + second) % len(LEVELS)]
 
 
-def jpeg(grey: int, size: tuple[int, int] = (40, 32)) -> bytes:
+def picture_of(grey: int, size: tuple[int, int] = (40, 32), form: str = "JPEG") -> bytes:
     """A picture of one grey."""
     file = io.BytesIO()
-    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, "JPEG")
+    pytest.importorskip("PIL.Image").new("RGB", size, (grey,) * 3).save(file, form)
     return file.getvalue()
+
+
+jpeg = picture_of
 
 
 def read_grey(data: bytes) -> tuple[tuple[int, int], float]:

@@ -318,7 +318,9 @@ def test_what_grows_with_data():
     per_number = first["mib_of_windows"] * 2**20 / first["windows"] / scale["features"]
     assert f"Windows take {per_number:.0f} bytes a feature" in page
     each = 1000 * batch["cpu_seconds"]["each"]
-    assert f"a million queries take {batch['cpu_seconds']['of_a_million']:.0f} s" in page
+    memory = batch["memory_mib"]["start"] + 1e6 * batch["memory_mib"]["each"]
+    told = f"take {batch['cpu_seconds']['of_a_million']:.0f} s and {memory:.0f} MiB"
+    assert f"a million queries {told}" in page
     assert f"a worker takes {each:.2f} ms of CPU time a query" in page
     main = 0.1 * min(
         one["cpu_seconds"] for one in batch["workers"] if one["executor"] == "processes"
@@ -327,11 +329,20 @@ def test_what_grows_with_data():
     workers = round(round(each, 2) / round(main, 2))
     told = f"about {workers} workers, at {round(workers / round(each, 2))},000 queries a second"
     assert told in page
+    busy = [one for one in batch["workers"] if one["executor"] == "processes"]
+    spent = {
+        count: mean(one["workers_cpu_seconds"] for one in busy if one["workers"] == count)
+        for count in (1, 2)
+    }
+    assert round(spent[2] - spent[1]) == 2  # "about two seconds to start"
+    numbers = 2 * 1536 * 4  # bytes of a query: 12 kB
+    assert (numbers // 1000, math.ceil(1e9 / 8 / numbers * each / 1000)) == (12, 4)  # workers
 
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Pages, and what they say with the figures of the files that they name."""
     yield from sentences_on_mistakes()
+    yield from sentences_on_labelling()
     yield from sentences_on_stations()
     yield from sentences_on_verification()
     most = max(run[of] for run in read("batch")["rates"] for of in ("peak_mib", "worker_peak_mib"))
@@ -532,6 +543,41 @@ Without the words of names, F1 is {plain}.
 the others, F1 is {others}.
 """
 """Words of docs/verify.md with figures of files, a piece a line."""
+
+
+def sentences_on_labelling() -> Iterator[tuple[str, str]]:
+    """And the table of the films that are labelled first."""
+    table, needed, learned = list[list[str]](), list[list[float]](), list[float]()
+    for name in ("drawn", "ikea", "drawn-default", "ikea-default"):
+        found = read(f"labelling-first-films-{name}")
+        learned += (
+            spent := [one["learn_s"] for of in found["machine"].values() for one in of.values()]
+        )
+        edits = [
+            [one["moved"] + one["removed"] + 3 * one["added"] for one in draws["0"]]
+            for draws in found["counts"].values()
+        ]
+        needed.append([sum(films) / len(films) for films in edits])
+        if "default" in name:
+            yield "label-studio", f" {min(spent):.0f} to {max(spent):.0f} s"
+            continue
+        for number, row in {"": found["labelled"]["3"], **found["labelled"]}.items():
+            who = [row["person"][one] for one in ("usual", "fast", "slow")]
+            seconds = [one["seconds" if number else "from_nothing"]["mean"] for one in who]
+            share = "{mean:.0f} % ({low:.0f} to {high:.0f})".format(**who[0]["saved"])
+            told = "{:.0f} ({:.0f} to {:.0f})".format(*seconds)
+            ends = [spread(row["edits"]), share] if number else [f"{row['from_nothing']}", ""]
+            table.append([ends[0], told, ends[1]])
+            assert who[2]["saved"]["mean"] - who[1]["saved"]["mean"] < 3  # points
+        if name == "ikea":
+            yield "label-studio", f"in {min(learned):.0f} to {max(learned):.0f} s of a core"
+    assert [row[1:] for row in cells_below("label-studio", "films labelled |")] == table
+    told = (
+        "needed {2} edits of a drawn film, where the preset needed {0}, and {3} of one of IKEA ASM"
+    )
+    yield "label-studio", Figures().format(f"{told}, where it needed {{1}}", *needed)
+    steps = [float(cells[1].split()[0]) for cells in cells_below("label-studio", "step | seconds")]
+    yield "label-studio", f"first proposal: {sum(steps[:-2]) / 60:.0f} minutes"
 
 
 def sentences_on_verification() -> Iterator[tuple[str, str]]:

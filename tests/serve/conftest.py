@@ -128,10 +128,12 @@ def _listening(settings: ServiceSettings) -> Iterator[str]:
             time.sleep(0.01)
         assert server.started
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        _await_ready(address)
-        yield address
-        server.should_exit = True
-        thread.join(30)
+        try:
+            _await_ready(address)
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(30)
     assert not thread.is_alive()
 
 

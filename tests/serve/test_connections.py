@@ -15,6 +15,7 @@ import pytest
 
 from cefito.serve import process
 from cefito.serve.process import client_of
+from serve.live_sessions import until
 
 HEAD = b"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 HALF = HEAD + b"content-length: 100\r\n\r\n{"
@@ -96,6 +97,21 @@ def test_connections_without_a_request_shut_nobody_out(port, sent):
         for _ in range(1010):
             stack.enter_context(connected(port)).sendall(sent)
         healthy(port)
+
+
+def test_too_many_connections_get_a_line_of_text(place, listening, monkeypatch):
+    monkeypatch.setattr(process, "_most_connections", lambda: 3)
+    with listening(place.settings(runs=(place.short,))) as address, ExitStack() as stack:
+        port = int(address.rpartition(":")[2])
+        for _ in range(2):
+            stack.enter_context(connected(port))
+
+        def refused():
+            with connected(port) as connection:
+                connection.sendall(HEALTH)
+                return answer(connection)[::2] == (503, b"Service Unavailable")
+
+        until(refused)
 
 
 def test_answers_do_not_wait_for_acknowledgements():

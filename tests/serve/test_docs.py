@@ -79,6 +79,8 @@ def test_the_limits_of_the_proxy_of_the_page_fit_those_of_the_service():
     assert int(values["client_max_body_size"]) == limits.upload_mib
     assert int(values["proxy_read_timeout"]) > limits.longest_seconds
     assert int(values["client_body_timeout"]) < limits.receive_seconds
+    (rate,), (most,) = (re.findall(of, NGINX) for of in (r"rate=(\d+)r/s", r"connections (\d+);"))
+    assert f"limits of {rate} requests a second and {most} connections" in PAGE
 
 
 def nginx_in(folder):

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,7 +22,7 @@ from cefito.recognition.chain import StepChain
 from cefito.recognition.stream import LOST, LOST_MORE
 from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
-from grey_videos import jpeg
+from grey_videos import jpeg, picture_of
 from serve.live_sessions import TOKEN, Stream, begin, end, late, read, send, sent, tell
 from tiny_models import tiny_dinov2
 from tiny_runs import next_actions, rows_of
@@ -73,10 +74,13 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     assert refused.status_code == 422
     assert "expected [24]" in refused.json()["detail"]
     assert read(client, state)["followed"] == found
-    over = client.post(f"/v1/sessions/{state['id']}/events", json={"over": True}).json()["followed"]
+    ended = tell(client, state, over=True)
+    over = ended["followed"]
     session.finish()
     assert [step["action"] for step in over["done"]] == [s.action for s in session.followed().done]
     assert over["now"] is None
+    later = tell(client, state, rows=[{"at": len(seen), "row": seen[-1].tolist()}])
+    assert later["finished"] < ended["finished"] == 1
     end(client, state)
 
 
@@ -129,7 +133,9 @@ def show(client, state, picture, at, status=200, **parameters):
     return response.json()
 
 
-def test_pictures_are_rows(client, run_with_recogniser, tmp_path):
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WebP", "BMP"])
+def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form):
+    jpeg = partial(picture_of, form=form)
     encoder = client.app.state.service.encoding.function.encoder
     observer = ObservationRecipe.of(run_with_recogniser).open(encoder)
     session, state = Session(run_with_recogniser), begin(client)

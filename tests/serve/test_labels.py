@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ pytest.importorskip("av")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("encoding_here")
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
 AUDIO = """<View><Labels name="kind" toName="sound">{labels}</Labels>
 <Audio name="sound" value="$clip"/></View>"""
 
@@ -145,6 +147,8 @@ def test_rows_of_a_run_may_be_more_than_one_a_second(studio, back_end, place, tm
     event = hook("ANNOTATION_CREATED", 1, truth, f"{studio.address}/open/n0.mp4")
     assert client.post("/webhook", json=event).status_code == 200
     data = open_dataset(films.folder / "versions" / str(films.prepare()) / "data")
+    (kept,) = (films.folder / "features").glob("*.npy")
+    assert len(np.load(kept)) == truth[-1][2] + 1  # encoded at one row a second
     assert data.timeline.rate == 2
     assert len(data.timeline.videos[-1]) == 2 * (truth[-1][2] + 1)
     Retraining(films.folder, start.folder)(1)
@@ -245,13 +249,16 @@ def test_what_cannot_be_read_is_a_problem(films, studio, back_end, change, statu
     assert words in answer.json()["detail"]
 
 
-def test_one_film_that_is_missing_leaves_the_others_their_proposals(films, studio, back_end):
+def test_one_film_that_is_missing_leaves_the_others_their_proposals(
+    films, studio, back_end, caplog
+):
     client = back_end(films)
     connect(client, studio)
     answer = asked(client, "/data/upload/1/x.mp4", "/data/upload/1/n0.mp4").json()
     missing, there = answer["results"]
     assert missing == []
     assert there["result"]
+    assert caplog.messages[-1].startswith("no proposal for task 1: /data/upload/1/x.mp4: cannot be")
 
 
 def test_labels_must_name_steps(films, studio, back_end):
@@ -304,8 +311,10 @@ def test_corrected_films_are_written_down_before_the_answer(place, films, studio
     fewer = hook("ANNOTATION_UPDATED", 1, truth["n0.mp4"][:2], "/data/upload/1/n0.mp4")
     assert client.post("/webhook", json=fewer).json()["corrected"] == 1
     assert json.loads(path.read_text())["annotations"] == [fewer["annotation"]]
-    other = hook("ANNOTATION_CREATED", 2, truth["n1.mp4"], "/x.mp4", was_cancelled=True)
-    assert client.post("/webhook", json=other).json()["corrected"] == 1
+    for changes in ({"was_cancelled": True}, {"result": []}):  # skipped, emptied
+        other = hook("ANNOTATION_UPDATED", 1, truth["n0.mp4"], "/data/upload/1/n0.mp4", **changes)
+        assert client.post("/webhook", json=other).json()["corrected"] == 0
+        assert client.post("/webhook", json=event).json()["corrected"] == 1
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 41}], "project": None}
     assert client.post("/webhook", json=gone).json()["corrected"] == 0
     assert not path.exists()
@@ -315,6 +324,7 @@ def test_corrected_films_are_written_down_before_the_answer(place, films, studio
     assert client.post("/webhook", json={"action": "PROJECT_UPDATED"}).json()["corrected"] == 0
     many = {**event, "action": "ANNOTATIONS_CREATED", "annotation": [event["annotation"]] * 2}
     assert client.post("/webhook", json={**many, "task": [event["task"]]}).status_code == 422
+    assert waited(client, lambda status: not status["training"])["failed"] == ""  # never tried
 
 
 def test_corrections_at_once_are_all_written_down(place, films, back_end):
@@ -346,14 +356,14 @@ def test_it_learns_from_corrected_films(place, films, studio, back_end):
     status = waited(
         client, lambda status: status["model_version"].endswith("v1") and not status["training"]
     )
-    assert status == {
-        **{"status": "UP", "model_class": "cefito", "model_version": "cefito RUN v1"},
-        **{"corrected": 3, "learned": 3, "training": False, "failed": ""},
-    }
+    (shown,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert status == json.loads(shown) | {"corrected": 3, "learned": 3}
     after = read_steps(asked(client, address).json()["results"][0])
     assert [name for name, *_ in after] == list(LONGER)
     assert after == about(truth["n4.mp4"], 1)
     newer = open_run(films.run(1))
+    assert newer.info.started_from.folder == str(films.start.folder)
+    assert open_run(films.start.folder).files == films.start.files  # as it was
     assert newer.own_recogniser.config == films.start.own_recogniser.config
     data = newer.dataset()
     learned = [data.taxonomy.names([s.action for s in video.steps]) for video in data.videos]
@@ -474,8 +484,9 @@ def test_a_version_that_failed_gives_way_to_one_of_more_films(place, films, stud
     assert [path.name for path in (films.folder / "versions").iterdir()] == ["2"]
 
 
-def keep(films, number, name, steps):
+def keep(films, number, name, steps, **data):
     event = hook("ANNOTATION_CREATED", number, steps, f"/data/upload/1/{name}")
+    event["task"]["data"] |= data
     rows = np.random.default_rng(number).standard_normal((40, films.start.own_recogniser.width))
     films.keep_rows(f"/data/upload/1/{name}", f"{number:064x}", rows.astype(np.float32))
     films.keep("7", event["task"], event["annotation"], Tags.of(configuration(LONGER)))
@@ -490,9 +501,11 @@ def test_films_that_cannot_be_used_are_left_out(place, films):
         films.prepare()  # as when it is corrected while others are fetched
     with pytest.raises(DataError, match=r"gone\.mp4 could not be read: no film"):
         films.prepare({"/data/upload/1/gone.mp4": "no film"})
-    keep(films, 2, "n1.mp4", place[1]["n1.mp4"])
+    keep(films, 2, "n1.mp4", place[1]["n1.mp4"], task="Coffee")  # a new one
     assert films.prepare() == 1
     assert (list(films.learned), films.new) == (["7-2"], 1)
+    data = open_dataset(films.folder / "versions" / "1" / "data")
+    assert [task.name for task in data.taxonomy.tasks] == ["tea", "Coffee"]
 
 
 def test_rows_of_another_encoder_are_refused(films):
@@ -515,13 +528,31 @@ def test_labels_are_beside_the_run_by_default(place, monkeypatch):
 
 
 def test_defaults_and_limits_of_the_page():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "label-studio.md").read_text("utf-8")
+    (block,) = re.findall(r"^ *<View>.*</View>", PAGE, re.MULTILINE | re.DOTALL)
+    assert Tags.of(block) == Tags(labels=("boil water", "pour water"))
+    assert Tags.of(block.replace("TimelineLabels", "Labels")).kind == "labels"  # of a Video tag
+    outside = (Path(__file__).resolve().parents[2] / "Makefile").read_text("utf-8")
+    assert f"Label Studio {re.search('label-studio==(.*)', outside)[1]}," in PAGE
     defaults = (label.__kwdefaults__ or {}) | (Labels.__init__.__kwdefaults__ or {})
-    assert f"films ({defaults['retrain_after']} by default, 0 for never)" in page
-    assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in page
-    assert "after one minute, then two, four, at most an hour" in page
+    assert f"films ({defaults['retrain_after']} by default, 0 for never)" in PAGE
+    assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in PAGE
+    assert "after one minute, then two, four, at most an hour" in PAGE
     assert (defaults["again"], _LONGEST) == (60, 3600)
     assert (_FILMS.body_mib, _FILMS.upload_mib) == (64, 16 * 1024)
+
+
+def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, studio, monkeypatch):
+    """As where its own address is wrong; films are fetched though no project has connected."""
+    from fastapi.testclient import TestClient
+
+    apps = []
+    monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: apps.append(make()))
+    monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
+    call = ["label", str(place[0] / "RUN"), "--folder", str(tmp_path / "labels")]
+    assert main([*call, "--studio", studio.address]) == 0
+    with TestClient(apps[0], "http://localhost") as client:
+        assert asked(client, "/data/upload/1/n0.mp4").json()["results"][0]["result"]
+    assert studio.asked[-1][1] == f"Token {TOKEN}"
 
 
 @pytest.mark.parametrize(

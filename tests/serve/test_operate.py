@@ -71,7 +71,11 @@ def test_upgrade_look_and_back(run_of_lengths, tmp_path):
             run = json.loads(model + "}")["runs"][0]
             seen.append((run["name"], run["seed"], float(count.split()[-1])))
             assert run["digest"].startswith(digests[-1])
-            assert sent(port, "GET", f"/v1/sessions/{old['id']}")[0] == 200
+            status, told = sent(port, "POST", f"/v1/sessions/{old['id']}/events", {"done": 0})
+            assert (status, told["digest"]) == (200, old["digest"])
+            new = sent(port, "POST", "/v1/sessions", {})[1]
+            assert new["digest"] == run["digest"]
+            assert sent(port, "DELETE", f"/v1/sessions/{new['id']}")[0] == 204
         assert seen == [("current", 99, 1.0), ("current", 0, 0.0)]
         assert digests[0] == digests[2] != digests[1]
         assert server.end() == 0

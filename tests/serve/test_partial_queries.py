@@ -10,6 +10,7 @@ from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.inference.question import planning
 from grey_videos import draw_greys, jpeg
+from serve.live_sessions import begin
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,13 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
     [
         ({"task": 1, "steps": 5}, "steps", "this run plans 1 to 4 steps"),
         ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
+        ({"run": "tea", "task": 1}, "observations.goal", "needs both observations"),
+        ({"run": "tea", "done": []}, "done", "takes no steps done before"),
+        (
+            {"run": "tea", "video": {"id": "VIDEO", "goal": False}},
+            "observations.goal",
+            "needs both",
+        ),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
         ({"task": 1, "elapsed": 0}, "elapsed", "more than 0"),
@@ -74,10 +82,17 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
         ),
     ],
 )
-def test_refusals(client, body, field, message):
-    value = ask(client, 422, **body)
+def test_refusals(client, video, body, field, message):
+    value = ask(client, 422, **json.loads(json.dumps(body).replace("VIDEO", video.video_id)))
     assert message in value["detail"]
     assert value.get("field") == field
+
+
+def test_queries_without_observations(client):
+    assert ask(client, task=1)["known"]["done"] is None
+    for done in ([], [0]):
+        known = ask(client, done=done)["known"]
+        assert (known["done"], known["initial"], known["goal"]) == (done, False, False)
 
 
 def test_steps_choose_among_runs(client, video):
@@ -136,6 +151,11 @@ def test_uploads_of_one_picture_and_words(seeing):
     assert of_words["known"] is None
     other = upload(seeing, before, goal_text="a bowl of soup")
     assert other["plans"] != of_words["plans"]
+    towards = [
+        begin(seeing, run="tent", goal_text=of) for of in ("a folded tent", "a bowl of soup")
+    ]
+    assert towards[0]["goal"]
+    assert towards[0]["plans"] != towards[1]["plans"]
     detail = upload(seeing, before | after, 422, goal_text="a folded tent")["detail"]
     assert "'goal_text' takes the place of 'goal' and 'end'" in detail
     detail = upload(seeing, before, 422, goal_text="tent " * 20)["detail"]

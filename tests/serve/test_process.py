@@ -223,9 +223,11 @@ def test_one_server(place):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
 def test_a_hangup_while_it_begins_opens_the_runs_anew(place):
-    with Server(place.run, before=HANGUP) as server:
+    with Server(place.run, "--quiet", before=HANGUP) as server:
         until(lambda: sum("serving 'tea'" in line for line in server.lines) == 2)
+        assert server.post(quick(place))[0] == 200
         assert server.end() == 0
+    assert not [line for line in server.lines if "POST" in line]
 
 
 @pytest.mark.nightly
@@ -235,6 +237,7 @@ def test_what_takes_too_long_is_stopped_when_it_ends(place):
         busy(server, running=1)
         began = time.monotonic()
         code = server.end(signal.SIGINT)
+        server.wait_for("SIGINT: stopping; requests in progress, which have 1 s: 1")
         assert time.monotonic() - began < 30
         assert code == 0
         assert asked()[0] == 503

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from cefito.inference.answer import answer, answers
 from cefito.inference.constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
+from serve.test_docs import PAGE
 
 
 def ask(client, **body):
@@ -70,6 +73,8 @@ def test_an_answer_is_the_library_s(client, place, run, windows):
     assert not reply["search"]["interrupted"]
     assert reply["milliseconds"] > 0
     assert reply["truth"] is None
+    own = {"request_id", "run", "horizon", "milliseconds", "most_gflop", "walked_with"}
+    assert {*reply} == {*known.model_dump()} | own
 
 
 def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
@@ -123,6 +128,9 @@ def test_an_expensive_search_is_refused_before_it_begins(serving, place):
     assert problem["gflop"] > problem["limit"] == 0.001
     assert "'exhaustive' may take" in problem["detail"]
     shown = ("field", "gflop", "limit")  # in docs/serve.md
+    (told,) = re.findall(r'"detail": "(the search .*?) …"', PAGE)
+    numbers = partial(re.sub, r"[\d.,]+\d", "N")
+    assert numbers(problem["detail"]).startswith(numbers(told))
     assert {*problem} == {"type", "title", "status", "detail", "request_id", *shown}
     action = place.world.taxonomy.tasks[0].actions[0]
     pinned = {"pin": {"1": action, "2": action}}

@@ -165,6 +165,13 @@ def test_roles(clients, method, path, body, least):
             assert problem["detail"].startswith(f"the station '{role}' has the role '{role}'")
 
 
+def test_who_watches_reads_every_route_but_metrics(clients):
+    routes = clients["nobody"].app.openapi()["paths"]
+    reading = [path for path, of in routes.items() if "get" in of]
+    refused = [path for path in reading if clients["watch"].get(path).status_code in (401, 403)]
+    assert refused == ["/metrics"]
+
+
 def test_sessions_are_those_of_the_station_that_opened_them(clients):
     state = begin(clients["use"])
     assert tell(clients["use"], state, done=0)["number"] == 1

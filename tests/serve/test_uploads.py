@@ -19,6 +19,7 @@ from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
+from grey_videos import draw_greys
 from serve.odd_uploads import behave, load_until, take
 from tiny_models import tiny_dinov2
 
@@ -46,6 +47,14 @@ def test_formats_are_known_by_their_first_bytes(name, head):
     with kept(opened(**{name: head})) as paths:
         assert (paths[name].name, paths[name].read_bytes()) == (name, head)
     assert not paths[name].parent.exists()
+
+
+@pytest.mark.parametrize("form", ["mp4", "mov", "mkv", "webm", "avi"])
+def test_films_of_every_format_are_decoded(decoder, tmp_path, form):
+    pytest.importorskip("av")
+    draw_greys(tmp_path / f"x.{form}", 3)
+    found = decoded(decoder, video=(tmp_path / f"x.{form}").read_bytes())
+    assert found.known.tolist() == [[True, True]]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +237,13 @@ def taking(serving, model):
 def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = {"initial": ("../../x.png", picture(0)), "goal": ("y", picture(1))}
+    service, late = (
+        taking.app.state.service,
+        [],
+    )  # seconds from arrivals to what deadlines begin with
+    search = service._search
+    note = lambda *given: late.append(given[-1] - given[0].state.began) or search(*given)  # noqa: E731
+    monkeypatch.setattr(service, "_search", note)
     response = taking.post(UPLOAD, files=files, data={"request": '{"run": "tea", "top_k": 2}'})
     assert response.status_code == 200, response.text
     assert len(response.json()["plans"]) == 2
@@ -236,6 +252,7 @@ def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     listed = {name: getattr(found, name)[0].tolist() for name in ("initial", "goal")}
     same = taking.post("/v1/plan", json={"run": "tea", "top_k": 2, "observations": listed})
     assert same.json()["plans"] == response.json()["plans"]
+    assert late[1] == 0 < late[0]  # of an upload, with the end of its encoding
     assert taking.get("/v1/model").json()["runs"][0]["uploads"] == ["pictures", "video"]
 
 

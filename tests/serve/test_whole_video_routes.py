@@ -268,8 +268,11 @@ def test_runs_that_cannot(serving, run_of_lengths, place):
     assert "cannot recognise" in refused(still, 422, "/v1/recognise", video=video)["detail"]
 
 
-def test_a_data_set_without_rows_is_named_without_its_folder(serving, run_with_recogniser, place):
+def test_a_service_without_an_encoder(serving, run_with_recogniser, place, seen):
+    """A data set without rows is named without its folder; uploaded features are taken."""
     client = serving(runs=(run_with_recogniser.folder,))
+    files = {"features": saved(seen[1])}
+    assert client.post("/v1/recognise/upload", files=files).status_code == 200
     video = {"id": place.world.videos[0].video_id}
     for path in ("recognise", "verify"):
         problem = refused(client, 422, f"/v1/{path}", video=video)
