@@ -216,6 +216,17 @@ def test_bodies_in_parts(sizes, status):
     assert time.monotonic() - began < 5
 
 
+def test_a_defect_is_answered_and_logged(caplog):
+    async def broken(scope, receive, send):
+        raise ValueError("the secret reason")
+
+    start, body = exchange(broken)
+    assert start["status"] == 500
+    assert json.loads(body["body"])["type"] == "urn:cefito:internal"
+    assert b"secret" not in body["body"]
+    assert "the secret reason" in caplog.text
+
+
 def test_a_defect_after_the_answer_began_ends_it():
     async def broken(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

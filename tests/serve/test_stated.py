@@ -9,12 +9,15 @@ import shutil
 import signal
 import socket
 import threading
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
 from cefito.cli import main
 from cefito.cli.serve import serve
@@ -74,6 +77,15 @@ def test_connections_are_as_many_as_open_files_allow_to_sixteen_thousand(place):
     app: Any = None
     most = process.make_server(app, place.settings()).config.limit_concurrency
     assert most == min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) - 128
+
+
+def test_metrics_have_an_address_of_their_own():
+    registry = CollectorRegistry()
+    Counter("asked", "Asked.", registry=registry).inc(3)
+    with process.metrics_at("127.0.0.2", 0, registry) as server, process.answering(server):
+        page = f"http://127.0.0.2:{server.server_port}/metrics"
+        with closing(urllib.request.urlopen(page)) as response:
+            assert "asked_total 3.0" in response.read().decode()
 
 
 def test_a_folder_of_runs_of_several_horizons(serving, place, tmp_path):

@@ -237,10 +237,8 @@ def taking(serving, model):
 def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = {"initial": ("../../x.png", picture(0)), "goal": ("y", picture(1))}
-    service, late = (
-        taking.app.state.service,
-        [],
-    )  # seconds from arrivals to what deadlines begin with
+    service = taking.app.state.service
+    late = list[float]()  # seconds from arrivals to what deadlines begin with
     search = service._search
     note = lambda *given: late.append(given[-1] - given[0].state.began) or search(*given)  # noqa: E731
     monkeypatch.setattr(service, "_search", note)

@@ -47,6 +47,30 @@ def older(client):
     return float(client.get("/metrics").text.partition(f"\n{GAUGE} ")[2].partition("\n")[0])
 
 
+def test_upgrade_look_and_back(serving, versions):
+    lead, link = versions
+    client = serving(runs=(link,), datasets=())
+    first = described(client)
+    old = begin(client, run="current")
+    lead("v2")
+    assert described(client) == first
+    client.app.state.service.reload()
+    second = described(client)
+    assert (first[:2], second[:2]) == (("current", 0), ("current", 99))
+    assert first[2] != second[2]
+    new = begin(client, run="current")
+    assert (old["digest"], new["digest"]) == (first[2], second[2])
+    assert tell(client, old, done=0)["number"] == tell(client, new, done=0)["number"] == 1
+    assert older(client) == 1
+    end(client, old)
+    assert older(client) == 0
+    lead("v1")
+    client.app.state.service.reload()
+    assert described(client) == first
+    assert older(client) == 1
+    assert read(client, new)["number"] == 1
+
+
 def test_kept_sessions_go_on_with_their_version(serving, versions, tmp_path, caplog):
     lead, link = versions
     settings = {"runs": (link,), "datasets": (), "session_folder": tmp_path / "state"}
@@ -84,6 +108,17 @@ def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_pat
     assert [message.partition(": ")[2] for message in caplog.messages] == [
         f"its run 'current', digest {old}, is gone; it follows 'current' (steps 1-4), digest {new}"
     ]
+
+
+def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
+    lead, link = versions
+    client = serving(runs=(link,), datasets=())
+    first = described(client)
+    lead("v3")
+    client.app.state.service.reload()
+    assert described(client) == first
+    kept = f"'current' (steps 1-4), digest {first[2][:12]}: "
+    assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")
 
 
 def test_a_version_is_released_once_no_session_follows_it(serving, versions, monkeypatch):
