@@ -31,7 +31,7 @@ from cefito.errors import ConfigError
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.verification.order import reached
-from cefito.verification.order_files import read_orders, written_orders
+from cefito.verification.order_files import read_graphs, written_orders
 from cefito.verification.verifier import Verifier
 from graphs import official_graphs
 
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         assert len(taxonomy_of(procedures, "recipes").tasks) == len(tasks)
         alone = Verifier(written_orders(order, taxonomy), taxonomy)
         learned = Verifier.fit(five, taxonomy)
-        both = learned.given(read_orders(order, taxonomy))
+        both = learned.given(read_graphs(order, taxonomy))
     test = [v for v in annotations.videos if v.split == "test" and v.steps and v.task in tasks]
     verifiers = {"text": alone, "five videos": learned, "text and five videos": both}
     report: dict[str, Any] = {
