@@ -42,7 +42,7 @@ def test_compare(world, tmp_path, ran, refused):
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     score = results.intervals[2]["nearest"]["success_rate"]
     assert f"{rates[0]:.2f} ({score['low']:.1f}–{score['high']:.1f}) ¹" in captured.out
-    assert "Per cent unless said, 90 % intervals (videos resampled)." in captured.err
+    assert "Per cent unless said, 90 % intervals (" in captured.err
     assert "¹ the best of a column, ² the second best" in captured.err
     assert "Warning: fewer than three seeds (all rows)" in captured.err
     assert "--set classifier_training.optimiser.epochs does not reach nearest\n" in captured.err

@@ -99,6 +99,17 @@ def test_the_lead_is_the_paired_difference_of_the_two_best(folder, made, page):
     assert page.index("is ahead of") < page.index("<table")
 
 
+def test_the_lead_of_grouped_videos_resamples_groups(folder, tmp_path):
+    results = Results.read(folder / "results.json")
+    groups = tuple(number % 2 for number in results.windows_of(2).video)
+    listed = results.windows_of(2).model_copy(update={"group": groups})
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    grouped = results.model_copy(update={"windows": results.windows | {2: listed}})
+    grouped.write(copy / "results.json")
+    lead = report_comparison(copy).leads[0]
+    assert (lead.videos, lead.kind) == (2, "group")
+
+
 def test_curves_of_all_trainings(folder, made):
     files = list(folder.glob("T*/seed*/trainings/*/metrics.jsonl"))
     assert len(made.curves) == len(files) > 0

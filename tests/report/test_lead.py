@@ -112,6 +112,8 @@ def test_of_a_comparison():
         "these do not cover the chance of training. So few videos make the intervals themselves "
         f"uncertain. {MEANING}",
     ]
+    assert "4 groups, which were resampled" in of(lead(videos=4, kind="group"))[1]
+    assert "So few groups make" in of(lead(videos=4, kind="group"))[1]
     alone = of(lead(difference=None, low=None, high=None, behind=None))[0]
     assert alone == (
         "Of 100 new windows of 3 steps, “A” plans 18.8 right; there is no other planner to "

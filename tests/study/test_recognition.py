@@ -156,7 +156,8 @@ def test_columns_of_recognisers_are_chosen_and_refused_by_their_own_heads(films,
     shown = capsys.readouterr()
     assert re.split("  +", shown.out.splitlines()[1]) == ["recogniser", "frame", "edit"]
     legend = "frame: rows labelled right, of all rows. edit: 1 − edit distance / longer length."
-    assert f"(videos resampled). {legend}\n" in shown.err
+    few = "(6 videos resampled). So few videos make the intervals themselves uncertain."
+    assert f"{few} {legend}\n" in shown.err
     page = (tmp_path / "recognition.md").read_text()
     assert "| recogniser | frame | edit |" in page
     assert "F1@10" not in page + (tmp_path / "recognition.tex").read_text()
@@ -436,7 +437,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     low, high = (scores["frame_video"][end] for end in ("low", "high"))
     assert min(means) - 0.01 <= low < scores["frame_video"]["mean"] < high <= max(means) + 0.01
     assert "held out in 3 folds" in table.title
-    assert "(groups resampled)" in table.legend
+    assert "(3 groups resampled). So few groups make the intervals" in table.legend
     two = compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group", folds=2)[1]
     assert two["folds"] == [7, 9]
     with pytest.raises(

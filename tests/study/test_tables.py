@@ -444,6 +444,7 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 \bottomrule
 \end{tabular}
 \begin{tablenotes}\footnotesize
+\item Bold: the best of a column; underlined: the second best.
 \item $\pm$ 3 -- $\tau$
 \item 5--7: 1 $-$ 2
 \end{tablenotes}
@@ -512,8 +513,9 @@ def test_chosen_columns(crosstask):
     assert table.remarks == (legend, *whole.notes)
     assert f"\n{legend}\n" in markdown(table)
     notes = re.findall(r"\\item (.*)", latex(table))
-    assert notes[0] == legend.replace("±", r"$\pm$").replace("%", r"\%")
-    assert len(notes) == 1 + len(whole.notes)
+    assert notes[0] == "Bold: the best of a column; underlined: the second best."
+    assert notes[1] == legend.replace("±", r"$\pm$").replace("%", r"\%")
+    assert len(notes) == 2 + len(whole.notes)
     assert "SR bootstrap width: full width" in whole.remarks[0]
     with pytest.raises(ConfigError, match="no column 'sr'; there are SR, mAcc"):
         check_columns(["SR", "sr"], score_heads())

@@ -171,7 +171,7 @@ def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_pa
     said = capsys.readouterr()
     assert said.out.splitlines()[1].split("  ")[0] == "verifier"
     meanings = "R: recall of mistakes. missed at 1: mistakes missed at 1 false alarm an hour."
-    assert said.err.splitlines()[0] == f"{resampled_legend('video')} {meanings}"
+    assert said.err.splitlines()[0] == f"{resampled_legend(5, 'video')} {meanings}"
     assert "F1b" not in (out / "verification.md").read_text()
     with pytest.raises(ConfigError, match="verifiers ever: expected some of never"):
         compare_verifiers(table, out, ["ever"])

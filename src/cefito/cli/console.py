@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -265,6 +266,11 @@ def one_line(text: str) -> str:
     text = " ".join(text.split())
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
+
+
+def word(path: Path | str) -> str:
+    """Return a path as a word of a command that can be copied into a shell."""
+    return shlex.quote(str(path))
 
 
 def talk(message: str, *, urgent: bool = False) -> None:

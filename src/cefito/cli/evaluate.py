@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
+from cefito.cli.console import (
+    log_warnings,
+    passing_progress,
+    print_json,
+    progress,
+    table,
+    talk,
+    word,
+)
 from cefito.cli.options import (
     DataFolder,
     Device,
@@ -308,5 +316,5 @@ def calibrate(
         f"calibrated on {counted(videos, 'video')} ({how}), for a coverage of at most "
         f"{most:.3f}; kept in {file}"
     )
-    talk(f"ask with: cefito plan {run} … --coverage 0.9")
+    talk(f"ask with: cefito plan {word(run)} … --coverage 0.9")
     return {"file": str(file), "videos": videos, "folds": table.folds, "most_coverage": most}

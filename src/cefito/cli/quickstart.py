@@ -6,14 +6,13 @@ With a folder of films, some of them labelled, it learns from these and verifies
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cefito.cli.console import log_warnings, program, progress, table, talk
+from cefito.cli.console import log_warnings, program, progress, table, talk, word
 from cefito.cli.evaluate import metric_cells, metric_columns
 from cefito.cli.options import NO_CHOICES, StepOptions, given_names
 from cefito.cli.values import Flag, said_as_json
@@ -103,11 +102,12 @@ def quickstart(
         _show(title, answer.plans, example.true_names)
     seconds = time.monotonic() - started
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
-    last = _LAST_REAL.format(out=out) if real else _LAST
+    run, data = word(out / "run"), word(made.run.dataset().folder)
+    last = _LAST_REAL.format(data=word(out / "data")) if real else _LAST
     lines = (
         "What next:",
-        f"  one plan          cefito plan {out}/run {plan}",
-        f"  a page            cefito serve {out}/run --dataset {made.run.dataset().folder}",
+        f"  one plan          cefito plan {run} {plan}",
+        f"  a page            cefito serve {run} --dataset {data}",
         "  your own films    cefito quickstart --films FOLDER, some of them labelled",
         "  step by step      cefito data prepare custom STEPS.csv DATA --videos FOLDER"
         f"{' --seconds 1' if pixels else ''}, then cefito train DATA --steps 1-6 --out RUN",
@@ -150,13 +150,11 @@ def _of_films(
     show_verified(verified, LEAST)
     seconds, labelled = time.monotonic() - started, counted(made.labelled, "labelled film")
     talk(f"\nLearned from {labelled}, {made.new} without labels; {seconds:.0f} s. Look at {page}.")
-    name, data, proposals = (
-        shlex.quote(str(path))
-        for path in (run.folder, run.folder.parent / "data", out / "PROPOSALS")
-    )
+    name, data = word(run.folder), word(run.folder.parent / "data")
+    proposals = word(out / "PROPOSALS")
     recognised = [video for video in verified if video.recognised]
     wrong_first = sorted(recognised, key=lambda video: not video.deviations)
-    inputs = [shlex.quote(str(video.file or video.video)) for video in wrong_first[:1]]
+    inputs = [word(video.file or video.video) for video in wrong_first[:1]]
     lines = (
         "What next:",
         *(
@@ -191,5 +189,5 @@ def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
 
 _LAST = "the paper's size  cefito train DATA --horizon 3 --method cefito --preset paper --out RUN"
 _LAST_REAL = (
-    "other planners    cefito compare {out}/data --planners all --horizons 3 --seeds 1 --out CMP"
+    "other planners    cefito compare {data} --planners all --horizons 3 --seeds 1 --out CMP"
 )

@@ -16,6 +16,7 @@ from cefito.cli.console import (
     print_json,
     table,
     talk,
+    word,
 )
 from cefito.cli.options import AS_RECORDED, AS_WRITTEN, OUTPUT, FileOptions, RecordingOptions
 from cefito.cli.values import Json, said_as_json
@@ -147,7 +148,7 @@ def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
     if opened.verifier is not None and step_names is None:
         usual = "they can fill in one that was skipped, or leave out a repetition"
         talk(f"note: recognised steps follow the usual order: {usual}")
-        talk(f"note: cefito verify {run} says what was seen")
+        talk(f"note: cefito verify {word(run)} says what was seen")
 
 
 def _write(
@@ -271,7 +272,8 @@ def annotate(
     if any(film.doubtful for _, film in order):
         wrong = "a run learns a mistake as right, unless it is labelled as an error"
         talk(f"note: {wrong} ('yes' in a column or a tier 'error')")
-    talk(f"correct the files in {out}, then: cefito annotate {run} --out {out} --corrected {out}")
+    again = f"cefito annotate {word(run)} --out {word(out)} --corrected {word(out)}"
+    talk(f"correct the files in {out}, then: {again}")
     return {"out": str(out), "films": [film.model_dump(mode="json") for _, film in order]}
 
 

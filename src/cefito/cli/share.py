@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, print_json, progress, table, talk, word
 from cefito.cli.options import Device, RunFolder, check_split, given_options
 from cefito.cli.values import Flag, said_as_json
 from cefito.errors import ConfigError
@@ -57,7 +57,8 @@ def export(
         elif file is not None and checkpoint is None:
             export_run(run, file, license_name=license_name)
             files = [file]
-            talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
+            size = f"{file.stat().st_size:,} bytes"
+            talk(f"wrote {file}: {size}; plan with: cefito plan {word(file)} …")
         else:
             raise ConfigError(_ONE_FORM)
     return {"files": [{"file": str(path), "bytes": path.stat().st_size} for path in files]}
@@ -120,10 +121,8 @@ def import_checkpoint(
     parameters = run.info.parameters
     sizes = ", ".join(f"{title} of {count:,} parameters" for title, count in parameters.items())
     task = " --task ID" if classifier is None else ""
-    talk(
-        f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
-        f"--goal B.npy{task}"
-    )
+    asked = f"cefito plan {word(out)} --initial A.npy --goal B.npy{task}"
+    talk(f"wrote {out}: T = {run.horizon}, {sizes}; plan with: {asked}")
     return {"run": str(out), "horizon": run.horizon, "parameters": parameters}
 
 

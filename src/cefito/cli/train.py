@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, progress, talk
+from cefito.cli.console import log_warnings, progress, talk, word
 from cefito.cli.options import (
     DataFolder,
     Device,
@@ -119,7 +119,7 @@ def train(
         if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if len(configs) > 1:
-            talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
+            talk(f"{out}: plan with one of them by cefito plan {word(out)} --horizon {chosen[0]}")
     return {"out": str(out), "runs": runs}
 
 
@@ -199,7 +199,7 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
     if run.recogniser is not None:
         from cefito.inference.whole_videos import limits_of_films
 
-        talk(f"a recogniser of steps was trained, too: cefito recognise {run.folder} VIDEO")
+        talk(f"a recogniser of steps was trained, too: cefito recognise {word(run.folder)} VIDEO")
         if (held_out := run.recogniser.held_out) is not None:
             remedy = "" if held_out.enough else f"; {held_out.remedy}"
             talk(f"recogniser: {held_out.words}{remedy}")
@@ -216,11 +216,11 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
             "the energy is left out of the plans (weight 0): it does not make the true plans of "
             "validation windows likelier; cefito plan --objective energy uses it"
         )
-    judge, info = f"cefito evaluate {run.folder}", run.info
+    judge, info = f"cefito evaluate {word(run.folder)}", run.info
     if all(video.split != "test" for video in data.videos):
         lengths = f"--horizon {info.horizon}"
         if info.shortest is not None:
             lengths = f"--steps {info.shortest}-{info.horizon}"
-        judge = f"cefito cross-validate {data.folder} --method {info.method} {lengths}"
+        judge = f"cefito cross-validate {word(data.folder)} --method {info.method} {lengths}"
     talk(f"wrote {run.folder}; score it with: {judge}")
     return result

@@ -195,14 +195,24 @@ class VideoIntervals(FileRecord):
     high: dict[str, float | list[float]]
 
     @property
+    def units(self) -> tuple[int, str]:
+        """How many videos or groups are resampled, and which of both."""
+        return (self.videos, "video") if self.groups is None else (self.groups, "group")
+
+    @property
     def resampled(self) -> str:
         """What is resampled, such as "3 groups"."""
-        return counted(*((self.videos, "video") if self.groups is None else (self.groups, "group")))
+        return counted(*self.units)
 
     def ends(self, metric: str) -> tuple[float, float] | None:
         """Both ends of the interval of a metric; None if it has no interval."""
         low, high = self.low.get(metric), self.high.get(metric)
         return (low, high) if isinstance(low, float) and isinstance(high, float) else None
+
+
+def unsure_intervals(count: int, kind: str) -> str:
+    """Return what is said of intervals that resample few videos or groups; else nothing."""
+    return f" So few {kind}s make the intervals themselves uncertain." * (count < 10)
 
 
 class TaskScores(FileRecord):

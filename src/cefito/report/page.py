@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cefito.evaluation.metrics import metric_heads, metric_meanings
-from cefito.evaluation.records import Calibration, RunEvaluation
+from cefito.evaluation.records import Calibration, RunEvaluation, unsure_intervals
 from cefito.files import check_target, write_text
 from cefito.markup import counted, shortened
 from cefito.report.breakdowns import KINDS
@@ -260,9 +260,7 @@ def environment() -> Environment:
 
 
 _KINDS = {"test": "new", "val": "validation", "train": "training"}
-_FEW = 10  # videos
 _LESS = "fewer than 1"
-_UNSURE = " So few videos make the intervals themselves uncertain."
 _WINDOW = "A window is a stretch of a video; its plan is right if every step is, in order."
 
 
@@ -302,10 +300,10 @@ def run_lead(report: RunReport) -> list[str]:
         first += "" if by_hundred else f" of {sure.windows}"
         if sure.low is not None and sure.high is not None:
             second += f"; for its most certain {sure.windows:,}, {_span(sure.low, sure.high)}"
-    few = scores.intervals is not None and scores.intervals.videos < _FEW
+    few = "" if scores.intervals is None else unsure_intervals(*scores.intervals.units)
     if other and other.known_windows:
         second += f". {counted(other.known_windows, 'window')} are of videos that it has learned"
-    return [f"{first}.", f"{second}.{_UNSURE * few} {_WINDOW}"]
+    return [f"{first}.", f"{second}.{few} {_WINDOW}"]
 
 
 def comparison_lead(report: ComparisonReport) -> list[str]:
@@ -326,11 +324,11 @@ def comparison_lead(report: ComparisonReport) -> list[str]:
         )
     if report.leads:
         windows = " and ".join(f"{lead.windows:,}" for lead in report.leads)
-        videos = min(lead.videos for lead in report.leads)
+        units, kind = min((lead.videos, lead.kind) for lead in report.leads)
         said.append(
-            f"Scored on {windows} windows of {counted(videos, 'video')}, which were resampled for "
+            f"Scored on {windows} windows of {counted(units, kind)}, which were resampled for "
             "the intervals; these do not cover the chance of training."
-            f"{_UNSURE * (videos < _FEW)} {_WINDOW}"
+            f"{unsure_intervals(units, kind)} {_WINDOW}"
         )
     return said
 

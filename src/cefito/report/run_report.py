@@ -404,7 +404,8 @@ def _ranked(results: Results, horizon: int) -> list[tuple[PlannerVariant, list[S
 
 def _lead(results: Results, horizon: int) -> Lead | None:
     """The best row at one horizon against the next best; None without scores of any row."""
-    video = np.array(results.windows_of(horizon).video)
+    listed = results.windows_of(horizon)
+    video = np.array(listed.units)
     ranked = _ranked(results, horizon)
     scored = [(row.title, trials) for row, trials in ranked if not row.true_task]
     if not scored:
@@ -424,4 +425,5 @@ def _lead(results: Results, horizon: int) -> Lead | None:
         level=LEVEL,
         windows=windows,
         videos=len(np.unique(of)),
+        kind=listed.kind,
     )

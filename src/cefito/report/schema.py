@@ -70,7 +70,7 @@ class GalleryQuery(WindowPlans):
 class Lead(FileRecord):
     """The planner of the highest success rate at one horizon, against the next best.
 
-    Oracles do not take part. The interval resamples videos; percentage points.
+    Oracles do not take part. The interval resamples videos, or groups; percentage points.
     """
 
     horizon: int
@@ -82,7 +82,8 @@ class Lead(FileRecord):
     high: float | None
     level: float
     windows: int
-    videos: int
+    videos: int  # that are resampled, or groups
+    kind: str = "video"  # or "group"
 
     @property
     def certain(self) -> bool:

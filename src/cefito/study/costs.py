@@ -151,7 +151,8 @@ def estimated_costs(
     seconds = dict[str, float]()
     rows, horizons = defaultdict[str, float](float), defaultdict[str, float](float)
     unknown, kept = dict[str, None](), False
-    with progress("estimating", total=len(trials)) as advance:
+    fits = {run.run_folder.name for trial in trials for run in (trial, *trial.of_lengths)}
+    with progress("estimating", total=len(fits)) as advance:
         for trial in trials:
             cost = 0.0
             for run in (trial, *trial.of_lengths):
@@ -159,6 +160,7 @@ def estimated_costs(
                 if name not in measured:
                     measured[name], before = _kept_or_measured(study, run)
                     kept |= before
+                    advance(1)
                 if (costs_of_run := measured[name]) is None:
                     unknown[trial.row.name] = None
                     continue
@@ -178,7 +180,6 @@ def estimated_costs(
             seconds[trial.label] = cost
             rows[trial.row.name] += cost
             horizons[steps_text(trial.horizon, trial.shortest)] += cost
-            advance(1)
     return StudyCosts(seconds, dict(rows), dict(horizons), tuple(unknown), workers, kept)
 
 
@@ -333,5 +334,7 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _minutes(seconds: float) -> str:
-    """Return a length in minutes, in words."""
+    """Return a length in minutes or hours, in words."""
+    if seconds >= 3 * 3600:
+        return f"{round(seconds / 3600):,} h"
     return "under a minute" if seconds < 60 else f"{round(seconds / 60):,} min"

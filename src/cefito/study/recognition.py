@@ -496,7 +496,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str,
         title=_title(films),
         heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=resampled_legend(kind),
+        legend=resampled_legend(len(np.unique(films.units)), kind),
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=(
             *(f"{name}: {listed[name][1].line}." for name in rows if name in listed),

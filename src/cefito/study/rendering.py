@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from cefito.errors import ConfigError
-from cefito.evaluation.records import ABSENT
+from cefito.evaluation.records import ABSENT, unsure_intervals
 from cefito.files import FileRecord
 from cefito.markup import in_markdown, markdown_table
 
@@ -108,9 +108,11 @@ def resampled_text(score: Mapping[str, Any], digits: int) -> str:
     return text if None in ends else f"{text} ({'–'.join(f'{end:.{digits - 1}f}' for end in ends)})"
 
 
-def resampled_legend(kind: str) -> str:
-    """What is said of such scores; `kind` is what is resampled."""
-    return f"Per cent unless said, 90 % intervals ({kind}s resampled)."
+def resampled_legend(count: int, kind: str) -> str:
+    """What is said of such scores; so many videos or groups are resampled."""
+    unsure = unsure_intervals(count, kind)
+    what = f"{count} {kind}s" if unsure else f"{kind}s"
+    return f"Per cent unless said, 90 % intervals ({what} resampled).{unsure}"
 
 
 def settings_notes(settings: Mapping[str, Any]) -> list[str]:
@@ -138,11 +140,15 @@ def markdown(table: Table) -> str:
         "",
         markdown_table([*map(in_markdown, table.heads)], rows, numbers=True),
     ]
-    if any(entry.rank for line in table.lines for entry in line):
-        lines += ["", "Bold: the best of a column; italic: the second best."]
-    for note in table.remarks:
+    for note in [*_marked(table, "italic"), *table.remarks]:
         lines += ["", in_markdown(note)]
     return "\n".join(lines) + "\n"
+
+
+def _marked(table: Table, second: str) -> list[str]:
+    """Return what marks of a table mean, if it has some."""
+    marked = any(entry.rank for line in table.lines for entry in line)
+    return [f"Bold: the best of a column; {second}: the second best."] if marked else []
 
 
 def latex(table: Table) -> str:
@@ -162,7 +168,8 @@ def latex(table: Table) -> str:
     ]
     if table.below:
         body.insert(len(body) - table.below, r"\midrule")
-    notes = [rf"\item {_in_latex(note)}" for note in table.remarks]
+    remarks = [*_marked(table, "underlined"), *table.remarks]
+    notes = [rf"\item {_in_latex(note)}" for note in remarks]
     label = re.sub(r"[\W_]+", "-", table.title.lower()).strip("-")
     lines = [
         r"\begin{table}",

@@ -166,6 +166,7 @@ def score_table(
         tuple(Entry(text=text, rank=rank) for text, rank in zip(texts, places, strict=True))
         for (*_, texts), places in zip(scored, of_rows, strict=True)
     ]
+    listed = results.windows_of(horizon)
     features = "simulated ones" if "simulated" in results.dataset.name else results.features
     last, more = published_lines(below, metrics, columns=len(heads), others=features)
     return Table(
@@ -173,7 +174,7 @@ def score_table(
         heads=heads,
         lines=(*entries, *last),
         below=len(last),
-        legend=_BY_SEED if by_seed else resampled_legend(results.windows_of(horizon).kind),
+        legend=_BY_SEED if by_seed else resampled_legend(len({*listed.units}), listed.kind),
         meanings=metric_meanings(metrics) | _MEANINGS,
         notes=(*notes, *more),
     )

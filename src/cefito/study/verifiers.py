@@ -363,7 +363,7 @@ def _table(report: dict[str, Any], scored: Sequence[str]) -> Table:
         title=f"{report['table']}: {mistakes} of {counted(report['test_videos'], 'test video')}",
         heads=("verifier", *(_HEADS[score] for score in scored)),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in report["rows"]),
-        legend=resampled_legend("video"),
+        legend=resampled_legend(report["test_videos"], "video"),
         meanings=_MEANINGS,
         notes=(
             *(f"{name}: {VERIFIERS[name].line}." for name in report["rows"]),
