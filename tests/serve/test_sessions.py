@@ -198,7 +198,7 @@ def test_the_number_of_sessions_is_limited(serving, run_of_lengths):
         problem = response.json()
         assert (response.status_code, problem["limit"]) == (429, 2)
         assert problem["detail"].startswith(f"2 sessions {whose}are open")
-        assert 3500 < int(response.headers["retry-after"]) <= 3600
+        assert response.headers["retry-after"] == "60"  # though one ends in an hour at the latest
         end(client, states[0])
         begin(client)
         listed = client.get("/v1/model").json()["limits"]

@@ -231,6 +231,9 @@ def test_a_token_is_refused_once_it_is_removed_and_taken_once_it_is_added(
     file.write_text(content)
     assert late.get("/v1/model").status_code == 200
     assert caplog.messages[-1] == f"tokens read anew: {kept}"
+    file.write_text("{}")
+    assert late.get("/v1/model").status_code == 401
+    assert caplog.messages[-1] == f"nobody has a token now: {file} has no stations"
 
 
 @pytest.mark.parametrize("limits", [{}, {"heartbeat_seconds": 0.05}], ids=["event", "life"])

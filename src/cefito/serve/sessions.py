@@ -364,9 +364,9 @@ class Sessions:
         ):
             if len(sessions) >= most:
                 oldest = min(live.used for live in sessions)
-                left = max(1, math.ceil(oldest + self._limits.session_seconds - _now()))
+                left = math.ceil(oldest + self._limits.session_seconds - _now())
                 detail = f"{len(sessions)} sessions {whose}are open, the most. Close one, or wait."
-                after = {"retry-after": str(left)}
+                after = {"retry-after": str(min(max(1, left), 60))}  # one may be closed sooner
                 raise ProblemError(detail, headers=after, limit=most, kind="busy")
 
     def _count_older(self) -> int:

@@ -140,7 +140,10 @@ class Access:
                 logger.warning("all tokens stay as they were, %s: %s", self._version, problem)
                 return
             self._stations, self._version = stations, version
-            events_log.info("tokens read anew: %s", version)
+            if stations:
+                events_log.info("tokens read anew: %s", version)
+            else:
+                logger.warning("nobody has a token now: %s has no stations", self._file)
 
 
 def _digest(token: str) -> str:

@@ -180,6 +180,10 @@ def test_a_film_that_ends_without_a_step_shows_it_as_the_next_one(page, drawn, t
     expect(page.locator("#live-going")).to_have_text("pause")
     expect(page.locator("#live-remaining")).to_have_text("")
     assert page.locator("#live-plans ol").count() == 0
+    for _ in range(page.get_by_role("button", name="Dismiss").count()):
+        page.get_by_role("button", name="Dismiss").first.click()
+    expect(page.locator("#live-coming")).to_have_text("nothing")
+    expect(page.locator("#live-going")).to_have_text("finished")
 
 
 def test_a_film_is_chosen_before_the_runs_are_loaded(page, drawn, tmp_path):

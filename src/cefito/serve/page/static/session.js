@@ -337,6 +337,7 @@ function noteButtons(finding) {
     finding.dismiss();
     $("live-now-head").focus();
     showNotes();
+    showBig();
   };
   return [...(voice ? button("finding.say", () => say(words, true)) : []), ...button("finding.dismiss", dismiss)];
 }
