@@ -141,6 +141,11 @@ def test_a_film_that_shows_no_order_may_be_of_no_task(run_with_recogniser, film,
     after = session.followed(least=0.01)
     assert after.task.probability == pytest.approx(before * share, abs=0.01)
     assert all(finding.probability <= share for finding in after.findings)
+    assert session.belief().tasks[0].probability == pytest.approx(after.task.probability)
+    assert session.notes[-1].startswith("mistakes in films may go unseen")
+    assert [note.startswith(doubt) for note in session.notes] == [True] * (not given) + [False]
+    session.observe(film[1][-1], at=float(len(film[1])))
+    assert session.notes == ()
 
 
 def test_mistakes_that_were_never_seen_are_named_where_enough_were(run_with_recogniser):

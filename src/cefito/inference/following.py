@@ -28,6 +28,7 @@ from cefito.inference.outlook import (
     change,
     doubted,
 )
+from cefito.inference.whole_videos import limits_of_film
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
 from cefito.recognition.recogniser import step_stream
@@ -87,7 +88,6 @@ class FilmSession:
     """
 
     follows_rows = True
-    notes: tuple[str, ...] = ()
 
     def __init__(self, begin: Begin) -> None:
         self._begin, self._run = begin, begin.run
@@ -175,11 +175,24 @@ class FilmSession:
         return shares
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Why mistakes may go unseen, once the film is over; also that it may show no known task."""
+        run, tasks = self._run, self.tasks
+        if not self._over or run.verifier is None:
+            return ()
+        task = int(tasks.argmax())
+        return limits_of_film(run, run.verifier, task, float(tasks[task]))
+
+    @property
     def tasks(self) -> torch.Tensor:
-        """Probability of each task [C]."""
+        """Probability of each task [C]; half of it once the whole film shows none of them."""
         if self._seen and self._begin.goal is None:
-            return torch.from_numpy(self.stream.tasks)
-        return self.outlook.log_tasks.exp()
+            return self._known * torch.from_numpy(self.stream.tasks)
+        return self._known * self.outlook.log_tasks.exp()
+
+    @property
+    def _known(self) -> float:
+        return 0.5 if self._over and self.stream.strange else 1.0
 
     @property
     def ended(self) -> float:
@@ -227,6 +240,7 @@ class FilmSession:
         self._over = True
         for name in ("steps", "outlook", "_recognised"):
             vars(self).pop(name, None)
+        self.followed([], FINDING, 0.0)  # sees whether the film shows a known task
 
     def done(self, action: int) -> None:
         """Tell that the step of an action goes on now."""
@@ -304,8 +318,7 @@ class FilmSession:
         going, task = self.goes_on(steps, later), int(tasks.argmax())
         done = steps[:-1] if going else steps
         judged = self._judged(done, task)
-        known = 0.5 if stream.strange else 1.0
-        certainty = round(known * float(stream.doubted_tasks[task]), 2)
+        certainty = round(self._known * float(stream.doubted_tasks[task]), 2)
         times = ((step.action, step.start, step.end) for step in done)
         state = judged, certainty, least, *times
         if state != self._verified[0]:
@@ -325,7 +338,7 @@ class FilmSession:
             ended=self.ended,
             next=[*ahead],
             task=Likely(
-                id=task, name=taxonomy.tasks[task].name, probability=known * float(tasks[task])
+                id=task, name=taxonomy.tasks[task].name, probability=float(self.tasks[task])
             ),
         )
 

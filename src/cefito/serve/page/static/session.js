@@ -251,6 +251,7 @@ const watcher = (name, begin) => guarded(async () => {
 
 const present = () => state.followed && state.followed.now;
 const over = () => !present() && state.finished >= OVER;
+const ofTask = () => state.tasks[0].probability > 0.5; // else the film may show another one
 // the next step; once nothing follows, a step that is missing
 const coming = () => (over() ? state.findings.filter(({ kind }) => kind === "missing").map(({ name }) => ({ name }))[0] : state.next_steps[0]);
 
@@ -347,7 +348,7 @@ function showBig() {
   const { now, done, seconds } = state.followed || { now: coming() };
   const plan = state.plans[0]; // begins with the likeliest step
   const next = state.followed ? coming() : now && plan && plan.names.length > 1 ? { name: plan.names[1] } : undefined;
-  $("live-going").textContent = now ? now.name : t(over() && !next ? "finished" : state.followed ? "pause" : "nothing");
+  $("live-going").textContent = now ? now.name : t(over() && !next && ofTask() ? "finished" : state.followed ? "pause" : "nothing");
   $("live-coming").textContent = next ? next.name : t("nothing");
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
@@ -398,7 +399,7 @@ function fillActions(task) {
 }
 
 function remaining() {
-  if (over()) return coming() ? [] : [t("remain.nothing")];
+  if (over()) return coming() || !ofTask() ? [] : [t("remain.nothing")];
   const counts = Object.entries(state.remaining);
   const most = state.goal ? "" : counts[counts.length - 1][0];
   const likely = counts.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
