@@ -6,6 +6,8 @@ from cefito.data.readers.feature_files import FileFolder
 from cefito.study.films import named_tasks
 from cefito.tracks import TimedStep, Track
 
+TOAST = {"toast 1.mp4": "cd", "toast 2.mp4": "cd"}
+
 
 def tasks_of(folder, **steps):
     """Return the tasks of films by their paths below a folder, and what said them."""
@@ -39,6 +41,13 @@ def tasks_of(folder, **steps):
         (
             "kitchen",
             {"tea 1.mp4": "ab", "tea 2.mp4": "ab", "toast 1 (new).mp4": "cd", "toast 2.mp4": ""},
+            {"tea", "toast"},
+            "of files",
+        ),
+        # a film of a camera, which does what those of tea do
+        (
+            "kitchen",
+            {**dict.fromkeys(["tea 1.mp4", "tea 2.mp4", "IMG_3.mp4"], "ab"), **TOAST},
             {"tea", "toast"},
             "of files",
         ),

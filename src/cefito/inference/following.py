@@ -176,7 +176,7 @@ class FilmSession:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why mistakes may go unseen, once the film is over; also that it may show no known task."""
+        """Why mistakes may go unseen, and the task is in doubt, once the film is over."""
         run, tasks = self._run, self.tasks
         if not self._over or run.verifier is None:
             return ()

@@ -273,7 +273,7 @@ def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, s
     """Return the task of each video that names say, and which do; both are empty if none do.
 
     Names of several tasks are of films that share few steps, at least two of each with or without
-    labels.
+    labels. A film whose name says nothing is of the only task with which it shares more.
     """
     films = files.owned({track.video: (track.video,) for track in tracks})
     steps = {track.video: {step.name for step in track.steps} for track in tracks}
@@ -287,6 +287,10 @@ def named_tasks(tracks: Sequence[Track], files: FileFolder) -> tuple[dict[str, s
         groups: dict[str, list[str]] = defaultdict(list)
         for video, task in tasks.items():
             groups[task].append(video)
+        for video in groups.pop("", ()):
+            fits = [task for task, of in groups.items() if not _differ([of, [video]], steps)]
+            tasks[video] = fits[0] if len(fits) == 1 else ""
+            groups[tasks[video]].append(video)
         least = min(alike[task] for task in groups) if tasks is names else 2
         if len(groups) > 1 and "" not in groups and least > 1 and _differ(groups.values(), steps):
             return tasks, why
@@ -309,7 +313,7 @@ def _check_one_task(folder: Path, tracks: Sequence[Track]) -> None:
         problem = f"the labels name no task, and '{kind[0]}' and '{others[0]}' share few steps"
         remedy = "Put films of each task into a folder called like it, or name the column of tasks"
         problem = f"{folder}: {problem}. {remedy}, or one task for all"
-        raise ConfigError(f"{problem}.", setting="column, task")
+        raise ConfigError(f"{problem}.", setting="column, task, video_table")
 
 
 def _differ(groups: Iterable[Sequence[str]], steps: Mapping[str, set[str]]) -> bool:
