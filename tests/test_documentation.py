@@ -394,6 +394,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("recognise", "With fewer than {cefito.data.folds.FEW_VIDEOS} videos"),
         ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
         ("your-own-data", "of fewer than {cefito.data.folds.FEW_VIDEOS} videos, all train"),
+        ("recognise", "the findings (from {cefito.inference.following.FINDING:.0%} on by default"),
         ("report", "with fewer than {cefito.data.folds.FEW_VIDEOS} labelled films"),
         (
             "your-own-data",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -245,6 +246,8 @@ def test_sessions_go_on_when_the_service_begins_anew(
         answer = before.post(f"/v1/sessions/{rows['id']}/rows", json={"rows": lines})
     rows = answer.json()
     (file,) = [one for one in folder.iterdir() if len(one.read_text().splitlines()) == 7]
+    written = re.findall(r'"row":\s?\[(.*?)\]', file.read_text())[-1]
+    assert 10 < len(written) / len(seen[0]) < 20  # bytes a number
     with file.open("a") as opened:
         opened.write('{"rows": [{"at": 6, "ro')  # killed before it could answer
     mine = folder / "mine.jsonl"
