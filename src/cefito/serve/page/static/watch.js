@@ -3,6 +3,7 @@ import { $, make } from "./base.js";
 import { t } from "./words.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
+const LATEST = 500; // milliseconds until a frame is taken that no callback tells, as in a hidden tab
 
 const canvas = make("canvas");
 let watched = null; // the present source
@@ -58,8 +59,10 @@ export async function watchFilm(from, send, stopped) {
     due: () => pause(began + 1000 / speed() - performance.now()),
     look: async (second) => {
       view.pause();
+      const shown = frameAt(second + 0.5 - before);
       view.currentTime = second + 0.5 - before;
       await new Promise((resolve) => view.addEventListener("seeked", resolve, { once: true }));
+      await Promise.race([shown, pause(LATEST)]);
       draw();
       began = performance.now();
       if (speed() === 1) view.play().catch(() => {}); // it may be paused before it plays
@@ -67,6 +70,16 @@ export async function watchFilm(from, send, stopped) {
     },
     end: () => view.pause(),
   }, send, stopped);
+}
+
+// the frame of a second, which may be shown after the event "seeked"
+function frameAt(second) {
+  const view = $("live-view");
+  return new Promise((resolve) => {
+    const shown = (now, { mediaTime }) => (Math.abs(mediaTime - second) < 0.5 ? resolve() : wait());
+    const wait = () => view.requestVideoFrameCallback && view.requestVideoFrameCallback(shown);
+    wait();
+  });
 }
 
 export function stopWatching() {
