@@ -48,7 +48,7 @@ def test_from_tables_of_three_people_to_steps(tmp_path, monkeypatch, capsys):
         shown = [float(cells[score].split()[0]) for score in scores]
         # processors round differently
         assert shown == pytest.approx([float(one) for one in figures[1].split(" | ")], abs=1), name
-    assert "(groups resampled)" in said["compare"].err
+    assert "(3 groups resampled). So few groups" in said["compare"].err
     assert "3 groups resampled" in said["cross-validate"].out
     steps = [line for line in said["recognise"].out.splitlines() if line.startswith("tea-1 ")]
     assert {"boil water", "pour water"} <= {line.split("  ")[1].strip() for line in steps}

@@ -195,7 +195,8 @@ def test_a_film_is_chosen_before_the_runs_are_loaded(page, drawn, tmp_path):
     page.route("**/v1/model", lambda route: held.append(route))
     page.reload()
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
-    page.wait_for_function("document.getElementById('live-view').readyState > 0")
+    while not page.locator("#live-view").evaluate("view => view.readyState"):
+        page.wait_for_timeout(20)
     held[0].continue_()
     button(page, "Play the film").wait_for()
 
