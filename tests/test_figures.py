@@ -510,11 +510,11 @@ The 24 right films of each have {worlds[false]:1} false findings.
 {said} % are found, at {alarms[0]} false alarms an hour, and {open} % are found or left open
 {ikea[unsure_an_hour]:1} steps an hour of the videos as they are ({each} a video) have at least 20 %
 the right test videos ({ikea[hours]} hours) have {kept}.
-row by row, {soon[0]} % of the cuts and {soon[1]} % of the exchanges are told, with what is told
-once they are over {told} %, at {ikea[live][alarms_an_hour]} false alarms an hour; the median delay
+finds {soon[0]} % of the cuts and {soon[1]} % of the exchanges before these films end, and {told} %
+in all, at {ikea[live][alarms_an_hour]} false alarms an hour; the median delay
 cuts is {ikea[live][cut][delay]} s from the start
-On 8 recipes (below) it is {soon8} %, with the end {told8} %, at
-%, at {recipes[live][alarms_an_hour]} false alarms an hour, and {recipes[live][cut][delay]} s.
+it finds {soon8} % before the end, and {told8} % in all, at
+in all, at {recipes[live][alarms_an_hour]} false alarms an hour, and {recipes[live][cut][delay]} s.
 {cut8} % of 11 cuts and {swapped8} % of 11 exchanges
 by default {said8} % at {alarms8:1}, since
 {open8} % are found or left open, and {recipes[unsure_an_hour]:1} steps an hour are left open

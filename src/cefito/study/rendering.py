@@ -11,7 +11,7 @@ from pydantic import Field
 from cefito.errors import ConfigError
 from cefito.evaluation.records import ABSENT, unsure_intervals
 from cefito.files import FileRecord
-from cefito.markup import in_markdown, markdown_table
+from cefito.markup import counted, in_markdown, markdown_table
 
 NONE = "–"
 """Text of an empty cell."""
@@ -111,7 +111,7 @@ def resampled_text(score: Mapping[str, Any], digits: int) -> str:
 def resampled_legend(count: int, kind: str) -> str:
     """What is said of such scores; so many videos or groups are resampled."""
     unsure = unsure_intervals(count, kind)
-    what = f"{count} {kind}s" if unsure else f"{kind}s"
+    what = counted(count, kind) if unsure else f"{kind}s"
     return f"Per cent unless said, 90 % intervals ({what} resampled).{unsure}"
 
 

@@ -3,7 +3,7 @@ import { $, make } from "./base.js";
 import { t } from "./words.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
-const LATEST = 500; // milliseconds until a frame is taken that no callback tells, as in a hidden tab
+const LATEST = 500; // milliseconds to wait for a frame; a hidden tab has no callback
 
 const canvas = make("canvas");
 let watched = null; // the present source
