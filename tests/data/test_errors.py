@@ -11,7 +11,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.step_source import convert_steps, read_steps
 from cefito.data.source import read_common
 from cefito.data.windows import cut_windows, fitting_windows, without_errors
-from cefito.errors import DataError
+from cefito.errors import ConfigError, DataError
 
 CELLS = {"no": (), "YES": ("error",), "": (), "false": (), "1": ("error",), "None": ()}
 CELLS |= {"Nein": (), "ja": ("error",), "Oui": ("error",), "はい": ("error",)}
@@ -32,6 +32,24 @@ def test_the_column_error_of_a_table(tmp_path):
         assert errors_of(found.annotations.videos) == [[*CELLS.values()]]
         kinds = "by kind: 'error' 5, 'Order Error' 1, 'Timing Error' 1."
         assert f"Steps with an error, {kinds}" in found.notes
+
+
+@pytest.mark.parametrize("word", ["missing: ", "Missing:", "fehlt: ", "缺失："])
+def test_a_step_that_people_say_is_missing(word, tmp_path):
+    """It is of the video, whose other steps are right, however a table is read and written."""
+    table, again = tmp_path / "steps.csv", tmp_path / "again.csv"
+    lines = ["video,task,step,start,end,error", "v,tea,boil,1,2,", "v,tea,pour,3,4,too short"]
+    lines += ["w,tea,boil,1,2,no", f"w,tea,steep,3,4,{word}pour;late"]
+    table.write_text("\n".join(lines))
+    convert_steps([table], again)
+    for path in (table, again):
+        annotations = read_steps(path).annotations
+        assert annotations.taxonomy.names([*annotations.videos[1].missing]) == ["pour"]
+        assert errors_of(annotations.videos) == [[(), ("too short",)], [(), ("late",)]]
+        assert annotations.videos[0].missing == ()
+    table.write_text(table.read_text().replace("pour;", "poor;"))
+    with pytest.raises(ConfigError, match=r"video 'w', missing: .*'poor'"):
+        read_steps(table)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What was wrong in videos: by counts, and by networks where training videos name errors."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
+from cefito.inference.whole_videos import among_right
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.order import signed_log
 from cefito.verification.settings import VerifierConfig
@@ -178,6 +180,25 @@ def test_the_repair_keeps_the_graph(counts, done):
         assert sorted([*repair, *done]) == list(range(6))
         for a, b in verifier.orders[0].edges:
             assert not {a, b} <= {*repair} or repair.index(a) < repair.index(b)
+
+
+def test_mistakes_in_videos_that_count_as_right_are_said():
+    """Of two of twelve; a video that names its mistake is not among them, nor are usual orders."""
+    usual, lacking, exchanged = [0, 1, 2, 3], [0, 1, 3], [0, 2, 1, 3]
+
+    def said(rows, **missing):
+        videos = [
+            Video(f"v{n}", "train", 0, steps_of(row), missing=missing.get(f"v{n}", ()))
+            for n, row in enumerate(rows)
+        ]
+        return [*among_right(Verifier.fit(videos, TAXONOMY), videos)]
+
+    (note,) = said([usual] * 10 + [lacking, exchanged])
+    assert note.startswith("2 training videos without a label of an error")
+    assert re.search(r"'v10': 'wait' missing \(.*'v11': '(pour|wait)' out of order \(", note)
+    assert said([usual] * 10 + [lacking], v10=(2,)) == []
+    assert said([usual, exchanged] * 6) == []
+    assert said([usual] * 4 + [[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3]]) == []  # too many
 
 
 def test_steps_that_are_usually_repeated_are_no_errors():

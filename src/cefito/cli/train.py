@@ -182,6 +182,8 @@ def finetune(
 
 def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
     """Say, and return, the result of a training: the kept epoch of each network and its scores."""
+    from cefito.inference.whole_videos import among_right, limits_of_films
+
     result: dict[str, Any] = {"run": str(run.folder), "trained": trained}
     result |= {"selection": run.info.selection, "recogniser": run.recogniser is not None}
     result["training"] = {name: asdict(one) for name, one in run.info.training.items()}
@@ -196,9 +198,10 @@ def _report(run: Run, trained: bool, data: PreparedDataset) -> dict[str, Any]:
             for metric, value in zip(names, kept.scores, strict=True)
         )
         talk(f"{name}: best epoch {kept.best_epoch} of {kept.epochs}, {chosen} {scores}")
+    if run.verifier is not None:
+        for note in among_right(run.verifier, data.videos):
+            talk(f"note: {note}")
     if run.recogniser is not None:
-        from cefito.inference.whole_videos import limits_of_films
-
         talk(f"a recogniser of steps was trained, too: cefito recognise {word(run.folder)} VIDEO")
         if (held_out := run.recogniser.held_out) is not None:
             remedy = "" if held_out.enough else f"; {held_out.remedy}"

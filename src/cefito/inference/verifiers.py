@@ -6,13 +6,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from cefito.data.annotations import Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import in_one_spelling, read
-from cefito.tracks.track import bound, stored
+from cefito.tracks.track import annotated_videos
 from cefito.verification.order import reached
 from cefito.verification.settings import VerifierConfig
 from cefito.verification.verifier import Verifier
@@ -54,10 +53,7 @@ def learned_verifier(
     for video in videos:
         owned[video.task] |= {ids.setdefault(step.name, len(ids)) for step in video.steps}
     taxonomy = Taxonomy.from_names(tracks.name, owned.items(), ids)
-    learned = [
-        Video(track.video, "train", track.task_id or 0, stored(track.steps), group=track.group)
-        for track in bound(videos, taxonomy)
-    ]
+    learned = [*annotated_videos(videos, taxonomy)]
     if not any(not step.errors for video in learned for step in video.steps):
         raise DataError(
             f"{path}: all steps to learn from are errors. Add a right video of each task."

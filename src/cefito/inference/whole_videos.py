@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
+from cefito.data.annotations import Video
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import ConfigError, DataError
 from cefito.inference.constraints import Name
 from cefito.inference.recordings import Failed, Recording, open_recordings, raised, row_rate
-from cefito.markup import counted, film_percent
+from cefito.markup import counted, film_percent, listed, percent
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
 from cefito.tracks import Track
@@ -188,6 +189,24 @@ def other_task(name: str, probability: float) -> str:
         return ""
     problem = "the film may show another task, or none that is known"
     return f"{problem}; '{name}' has {film_percent(probability)}"
+
+
+def among_right(verifier: Verifier, videos: Iterable[Video]) -> Iterator[str]:
+    """Say which few of the right training videos show what would be a mistake in others."""
+    training = [video for video in videos if video.split == "train"]
+    right = sum(video.clean for video in training)
+    found = dict[str, list[str]]()
+    for video, one in verifier.among_right(training):
+        words = f"'{one.name}' {one.words} ({percent(one.probability)})"
+        found.setdefault(video.video_id, []).append(words)
+    if 0 < len(found) <= right / 4:  # else orders differ
+        said = listed([f"'{video}': {', '.join(words)}" for video, words in found.items()], _SHOWN)
+        count = counted(len(found), "training video")
+        yield (
+            f"{count} without a label of an error would be found to have a mistake by the others "
+            f"({said}). What counts as right is found less: label true mistakes, such as "
+            "'Order Error' or 'missing: NAME' in the column error"
+        )
 
 
 def limits_of_films(run: OpenedRun) -> list[str]:

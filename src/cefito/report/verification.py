@@ -97,7 +97,7 @@ def find_films(
     usual: dict[tuple[str, str], Moment] = {}
     for track in tracks:
         for step in track.steps if track.video in paths else ():
-            if not step.errors:
+            if not step.wrong:
                 moment = paths[track.video], (step.start + step.end) / 2
                 usual.setdefault((track.task, step.name), moment)
     return Films(paths, usual)

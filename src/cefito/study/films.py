@@ -23,6 +23,7 @@ from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import file_digest, read_text, value_digest, write_text
 from cefito.inference.recordings import open_recordings
 from cefito.inference.verification import VerifiedVideo, verified_videos
+from cefito.inference.whole_videos import among_right
 from cefito.markup import counted, csv_text, listed
 from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Progress, silent
@@ -150,6 +151,7 @@ def run_films(
         progress=progress,
         reuse=True,
     )
+    notes += among_right(run.own_verifier, dataset.videos)
     if new:
         verified = _new_films(run, new, choices, notes)
     else:

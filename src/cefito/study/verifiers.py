@@ -187,12 +187,12 @@ def compare_verifiers(
     check_columns(columns, [_HEADS[score] for score in scored])
     tracks = read([table], Choices()).tracks
     test = [video for video in tracks if video.split == "test" and video.steps]
-    wrong = np.array([bool(step.errors) for video in test for step in video.steps], dtype=bool)
+    wrong = np.array([bool(step.wrong) for video in test for step in video.steps], dtype=bool)
     if not wrong.any() or wrong.all():
         problem = "expected videos of the split test with right steps and with mistakes"
         raise DataError(f"{table}: {problem}. Give the columns split and error.")
     right = [video for video in tracks if video.split in ("", "train")]
-    right = [video for video in right if not any(step.errors for step in video.steps)]
+    right = [one for one in right if not one.missing and not any(s.wrong for s in one.steps)]
     known = RightVideos(right, open_verifier(table, online=True)[1])
     official = {} if graphs is None else read_orders(graphs, known.verifier.taxonomy)
     hours = np.array([max(step.end for step in video.steps) / 3600 for video in test])
@@ -252,7 +252,7 @@ def compare_verifiers(
 def right_parts(verifier: Verifier, test: Iterable[Track]) -> Iterator[RightFindings]:
     """Yield the findings in the steps before the first mistake of each test video, online."""
     for video in test:
-        steps = video.steps[: right_part([step.errors for step in video.steps])]
+        steps = video.steps[: right_part([step.wrong for step in video.steps])]
         if not steps:
             continue
         part = video.model_copy(update={"steps": steps})

@@ -50,7 +50,7 @@ from cefito.tracks.document import (
 )
 from cefito.tracks.formats import FORMATS
 from cefito.tracks.formats.table import SHAPE, TABLES
-from cefito.tracks.track import TimedStep, Track, error_kinds
+from cefito.tracks.track import TimedStep, Track, error_kinds, missing_step
 
 _TABLE = "Expected the columns video and any of task, split, group, seconds and frame_rate."
 _shown = partial(listed, most=12)
@@ -461,9 +461,11 @@ def _with_errors(document: Document, rows: list[StepRow], errors: list[StepRow])
         }
         place = max(shared, key=lambda place: shared[place], default=None)
         said = error_kinds(error.step)
-        if said and (place is None or shared[place] <= 0):
-            document.left_out["errors at no step"] += 1
-        elif place is not None:
+        if place is None or shared[place] <= 0:  # a missing step may be between two others
+            kept = tuple(kind for kind in said if place is not None and missing_step(kind))
+            document.left_out["errors at no step"] += kept != said
+            said = kept
+        if place is not None:
             kinds[place] += [kind for kind in said if kind not in kinds[place]]
     if wrong := sum(map(bool, kinds.values())):
         document.notes[f"steps with an error, by '{errors[0].tier}'"] += wrong

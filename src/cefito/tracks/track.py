@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, PlainSerializer
 
-from cefito.data.annotations import SPLITS, Step
+from cefito.data.annotations import SPLITS, Step, Video
 from cefito.data.vocabulary import Taxonomy, find_actions, find_task
 from cefito.errors import CefitoError, ConfigError, DataError, explained
 from cefito.markup import plain, step_times
@@ -37,6 +38,7 @@ def _pandas() -> ModuleType:
 # in the languages of the page, too
 _NO = "", "no", "n", "false", "0", "none", "-", "nein", "non", "否", "いいえ"
 _YES = "yes", "y", "true", "1", "ja", "oui", "sí", "si", "是", "はい"
+_MISSING = re.compile(r"(?:missing|fehlt|manque|manquante|falta|缺失|欠落)\s*[:：]\s*(.+)", re.I)
 
 
 def error_kinds(label: str) -> tuple[str, ...]:
@@ -48,6 +50,12 @@ def error_kinds(label: str) -> tuple[str, ...]:
     return ("error",) if word in _YES else tuple(kind for kind in kinds if kind)
 
 
+def missing_step(kind: str) -> str | None:
+    """Return the name in a kind such as "missing: pour"; None if it is of a step that was done."""
+    found = _MISSING.fullmatch(kind)
+    return found and found[1]
+
+
 class TimedStep(Record):
     """A step in time."""
 
@@ -57,8 +65,13 @@ class TimedStep(Record):
     start: float  # seconds
     end: float  # seconds
     probability: float = 1.0  # mean over its rows, if it was recognised
-    # kinds of what was done wrongly
+    # kinds of what was done wrongly; "missing: pour" is of the video, which lacks the step "pour"
     errors: tuple[str, ...] = Field((), exclude_if=lambda errors: not errors)
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Kinds of what was done wrongly in this step."""
+        return tuple(kind for kind in self.errors if missing_step(kind) is None)
 
 
 def _times(steps: tuple[TimedStep, ...] | None) -> list[dict[str, Any]] | None:
@@ -90,6 +103,12 @@ class Track(Record):
     tier: str = Field("", exclude=True)  # of annotation tools, in which the steps are written
     split: str = Field("", exclude_if=lambda split: not split)  # empty if it is not known
     group: str = Field("", exclude_if=lambda group: not group)  # the same
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the steps that should have been done and were not, as people say."""
+        names = (missing_step(kind) for step in self.steps for kind in step.errors)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def tier_name(self) -> str:
@@ -235,5 +254,22 @@ def stored(steps: Iterable[TimedStep]) -> tuple[Step, ...]:
     for step in steps:
         if step.action is None:
             raise ConfigError(f"step '{step.name}': expected an action's id. Bind its name first.")
-        rows.append(Step(step.start, step.end, step.action, step.errors))
+        rows.append(Step(step.start, step.end, step.action, step.wrong))
     return tuple(rows)
+
+
+def annotated_videos(tracks: Iterable[Track], taxonomy: Taxonomy) -> Iterator[Video]:
+    """Yield the videos of a data set that tracks make; those without a split are for training.
+
+    Raises:
+        ConfigError: A name that the taxonomy does not hold, also of a missing step.
+    """
+    for track in bound(tracks, taxonomy):
+        task, missing = track.task_id or 0, list[int]()
+        for name in track.missing:
+            try:
+                missing += find_actions(taxonomy, f"name:{name}", task=task)[:1]
+            except ConfigError as problem:
+                raise ConfigError(f"video '{track.video}', missing: {problem}") from problem
+        steps, split = stored(track.steps), track.split or "train"
+        yield Video(track.video, split, task, steps, missing=tuple(missing), group=track.group)

@@ -37,7 +37,14 @@ from cefito.tracks.track import stored
 from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
-from cefito.verification.findings import LEAST, Findings, StepJudgement, Verification, repair
+from cefito.verification.findings import (
+    LEAST,
+    Deviation,
+    Findings,
+    StepJudgement,
+    Verification,
+    repair,
+)
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import Edges, Floats, TaskOrder
@@ -55,6 +62,7 @@ _MOST = 1e300  # seconds
 _NOTHING = HeldOutFindings.of([])
 _FOLDS = 10  # of the right videos of a task, which are verified by the others
 _HELD_OUT = 300  # videos, about
+_STRIKING = 0.7  # probability of a mistake in a video that is said to be right
 _MODES = "whole", "online", "films"
 
 
@@ -148,6 +156,14 @@ class Verifier:
                     fitted = replace(fitted, foresight=self.foresight.relearned(order, changed))
                 if fitted.knows(task):
                     yield fitted, left
+
+    def among_right(self, videos: Sequence[Video]) -> Iterator[tuple[Video, Deviation]]:
+        """Yield what others would call missing or out of order in right videos learned from."""
+        for fitted, left in self._of_others(videos):
+            for video in left:
+                for one in fitted.verify(video.steps, video.task, least=_STRIKING).deviations:
+                    if one.kind in ("missing", "order"):
+                        yield video, one
 
     def _holding_out(
         self, others: Iterable[tuple[Self, Sequence[Video]]], films: Mapping[str, HeldFilm]

@@ -246,6 +246,13 @@ def test_errors_at_no_step_and_an_unknown_tier(tmp_path):
     tracks = reading.read([path], Choices(task="tea"))
     assert [step.errors for step in tracks.tracks[0].steps] == [(), ()]
     assert "ELAN: left out 1 errors at no step." in tracks.notes
+    gap = [("missing: pour; late", 0, 500)]  # before the first step
+    path = write_eaf(tmp_path / "gap.eaf", {"Steps": TEA, "error": gap})
+    tracks = reading.read([path], Choices(task="tea"))
+    assert [step.errors for step in tracks.tracks[0].steps] == [("missing: pour",), ()]
+    assert tracks.tracks[0].missing == ("pour",)
+    assert not tracks.tracks[0].steps[0].wrong
+    assert "ELAN: left out 1 errors at no step." in tracks.notes
     with pytest.raises(DataError, match="no tier 'slips' with errors, only 'Steps', 'error'") as no:
         reading.read([path], Choices(task="tea", error_tier="slips"))
     assert no.value.setting == "error_tier"

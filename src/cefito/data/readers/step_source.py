@@ -23,7 +23,7 @@ from cefito.errors import DataError
 from cefito.markup import listed, word_vectors
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import Tracks, in_one_spelling, read
-from cefito.tracks.track import bound, stored
+from cefito.tracks.track import annotated_videos
 from cefito.tracks.writing import format_of, write_tracks
 
 _SHOWN = 10  # pairs of names that are reported one by one
@@ -75,16 +75,7 @@ def source_of(tracks: Tracks, files: Sequence[Path]) -> Source:
     for track in tracks.tracks:
         owned[track.task].update(ids[step.name] for step in track.steps)
     taxonomy = Taxonomy.from_names(tracks.name, owned.items(), ids)
-    videos = tuple(
-        Video(
-            track.video,
-            track.split or "train",
-            track.task_id or 0,
-            stored(track.steps),
-            group=track.group,
-        )
-        for track in bound(tracks.tracks, taxonomy)
-    )
+    videos = tuple(annotated_videos(tracks.tracks, taxonomy))
     owners: dict[str, set[str]] = defaultdict(set)
     for track in tracks.tracks:
         for step in track.steps:
