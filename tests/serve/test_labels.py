@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import selectors
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -22,7 +25,7 @@ from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
-from cefito.serve.labels import _LONGEST, Labels, create_label_app
+from cefito.serve.labels import Labels, create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
 from cefito.tracks.formats import label_studio
@@ -467,6 +470,34 @@ def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_e
     assert (answer.status_code, answer.json()["field"]) == (422, "annotation")
 
 
+class Leaping(selectors.SelectSelector):
+    """Instead of waiting for a timer, the clock of its loop leaps to it."""
+
+    now = 0.0
+
+    def select(self, timeout=None):
+        self.now += timeout or 0.0
+        return super().select(timeout and 0)
+
+
+def test_pauses_before_further_attempts_double(monkeypatch):
+    selector, times = Leaping(), []
+
+    async def fail(number):
+        times.append(selector.now)
+        raise RunError("the disk is full") if len(times) < 9 else asyncio.CancelledError
+
+    labels = Labels(mock.Mock(), mock.Mock(unfinished=1, new=0), every=0, studio=None)
+    monkeypatch.setattr(labels, "_trained", fail)
+    labels._wake.set()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        monkeypatch.setattr(runner.get_loop(), "time", lambda: selector.now)
+        with suppress(asyncio.CancelledError):
+            runner.run(labels._retrain())
+    assert "after one minute, then two, four, at most an hour" in PAGE
+    assert np.diff(times).tolist() == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
 @pytest.mark.slow
 def test_a_version_that_failed_gives_way_to_one_of_more_films(place, films, studio, back_end):
     truth = place[1]
@@ -533,11 +564,9 @@ def test_defaults_and_limits_of_the_page():
     assert Tags.of(block.replace("TimelineLabels", "Labels")).kind == "labels"  # of a Video tag
     outside = (Path(__file__).resolve().parents[2] / "Makefile").read_text("utf-8")
     assert f"Label Studio {re.search('label-studio==(.*)', outside)[1]}," in PAGE
-    defaults = (label.__kwdefaults__ or {}) | (Labels.__init__.__kwdefaults__ or {})
+    defaults = label.__kwdefaults__ or {}
     assert f"films ({defaults['retrain_after']} by default, 0 for never)" in PAGE
     assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in PAGE
-    assert "after one minute, then two, four, at most an hour" in PAGE
-    assert (defaults["again"], _LONGEST) == (60, 3600)
     assert (_FILMS.body_mib, _FILMS.upload_mib) == (64, 16 * 1024)
 
 
