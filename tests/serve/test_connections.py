@@ -25,9 +25,16 @@ LIMITS = {"receive_seconds": 1.0}
 
 @pytest.fixture(scope="module")
 def port(place, listening):
-    """Port of a service with small limits."""
-    with listening(place.settings(runs=(place.short,), limits=LIMITS)) as address:
-        yield int(address.rpartition(":")[2])
+    """Port of a service with small limits; after an answer, 2 seconds stand for 15."""
+    config = process.uvicorn.Config
+
+    def soon(*arguments, timeout_keep_alive, **named):
+        return config(*arguments, timeout_keep_alive={15: 2}[timeout_keep_alive], **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process.uvicorn, "Config", soon)
+        with listening(place.settings(runs=(place.short,), limits=LIMITS)) as address:
+            yield int(address.rpartition(":")[2])
 
 
 def connected(port):
@@ -72,9 +79,7 @@ def test_requests_that_do_not_come_are_not_waited_for(port, first):
             assert answer(connection)[0] is None
             assert 0.9 < time.monotonic() - began < 10
 
-    cases = [b"GET /health HTT", HEAD[:-2], HALF[:-1]]
-    if not first:  # after an answer, uvicorn closes a silent connection in 15 seconds
-        cases.append(b"")
+    cases = [b"GET /health HTT", HEAD[:-2], HALF[:-1], b""]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(wait, cases))
 
