@@ -1,6 +1,7 @@
 """docs/line.md works as it is written: events, the gate, and films with their steps."""
 
 import io
+import itertools
 import json
 import os
 import re
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 from cefito.cli.follow import UNCONFIRMED, UNDELIVERED
+from cefito.encoders import frames
 from cefito.report import overlay
-from grey_videos import draw_greys
+from grey_videos import draw_greys, grey_of, jpeg
+from http_servers import camera
 from line.test_delivery import receiving
 from tiny_models import tiny_dinov2
 from tiny_runs import rows_of
@@ -220,15 +223,17 @@ def film(place):
 
 
 def test_a_camera_goes_on(follow, film, run_with_recogniser, monkeypatch):
-    """A step waits, and the input, which stays open, has no line."""
+    """A step waits, and the input, which stays open, has no line; the camera has an address."""
     _, records, _ = follow(*film, source=("--camera", "NEW.mp4"))
     taxonomy = run_with_recogniser.taxonomy
     actions = taxonomy.tasks[records[-1]["task"]["id"]].actions
     critical = [word for name in taxonomy.names(actions) for word in ("--critical", name)]
     reading, writing = os.pipe()
-    with os.fdopen(reading) as silent, os.fdopen(writing, "w"):
+    monkeypatch.setattr(frames, "monotonic", itertools.count().__next__)
+    shown = [jpeg(grey_of(second)) for second in range(20)]
+    with os.fdopen(reading) as silent, os.fdopen(writing, "w"), camera(shown) as address:
         monkeypatch.setattr(sys, "stdin", silent)
-        code, gated, err = follow("--gate", *critical, *film, source=("--camera", "NEW.mp4"))
+        code, gated, err = follow("--gate", *critical, *film, source=("--camera", address))
     assert code == UNCONFIRMED
     assert (gated[-1]["seconds"], gated[-1]["over"]) == (20, False)  # it may have failed
     assert gated[-1]["gate"]["shown"]["waits"]
