@@ -7,6 +7,7 @@ import math
 import os
 import re
 import socket
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
