@@ -20,6 +20,7 @@ from cefito.cli import main
 from cefito.cli.serve import _FILMS, label
 from cefito.data import open_dataset
 from cefito.errors import DataError, RunError
+from cefito.evaluation.sharing import export_run
 from cefito.inference.next_films import next_films
 from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
@@ -571,13 +572,16 @@ def test_defaults_and_limits_of_the_page():
 
 
 def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, studio, monkeypatch):
-    """As where its own address is wrong; films are fetched though no project has connected."""
+    """As where its own address is wrong; no project has connected, and the run is a shared file."""
     from fastapi.testclient import TestClient
 
     apps = []
     monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: apps.append(make()))
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
-    call = ["label", str(place[0] / "RUN"), "--folder", str(tmp_path / "labels")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    export_run(place[0] / "RUN", tmp_path / "run.zip")
+    call = ["label", str(tmp_path / "run.zip"), "--dataset", str(place[0] / "DATA")]
+    call += ["--encoder", str(place[0] / "dinov2")]
     assert main([*call, "--studio", studio.address]) == 0
     with TestClient(apps[0], "http://localhost") as client:
         assert asked(client, "/data/upload/1/n0.mp4").json()["results"][0]["result"]
