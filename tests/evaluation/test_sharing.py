@@ -86,7 +86,6 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     [
         "annotate run.zip rows.npy --out tasks.json",
         "evaluate run.zip --dataset DATA --sample 2",
-        "export run.zip again.zip",
         pytest.param("export run.zip --onnx parts", marks=pytest.mark.nightly),
         "finetune run.zip DATA --out tuned --epochs 1",
         "follow run.zip --features rows.npy",

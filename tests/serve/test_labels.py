@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
-import selectors
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
+import anyio
 import numpy as np
 import pytest
 
@@ -471,30 +472,21 @@ def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_e
     assert (answer.status_code, answer.json()["field"]) == (422, "annotation")
 
 
-class Leaping(selectors.SelectSelector):
-    """Instead of waiting for a timer, the clock of its loop leaps to it."""
-
-    now = 0.0
-
-    def select(self, timeout=None):
-        self.now += timeout or 0.0
-        return super().select(timeout and 0)
-
-
 def test_pauses_before_further_attempts_double(monkeypatch):
-    selector, times = Leaping(), []
-
-    async def fail(number):
-        times.append(selector.now)
-        raise RunError("the disk is full") if len(times) < 9 else asyncio.CancelledError
-
+    """By a clock that leaps to the end of each pause."""
     labels = Labels(mock.Mock(), mock.Mock(unfinished=1, new=0), every=0, studio=None)
-    monkeypatch.setattr(labels, "_trained", fail)
-    labels._wake.set()
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        monkeypatch.setattr(runner.get_loop(), "time", lambda: selector.now)
-        with suppress(asyncio.CancelledError):
-            runner.run(labels._retrain())
+    times, scope = list[float](), anyio.CancelScope
+
+    def leap(deadline):
+        times.append(deadline if deadline < math.inf else 0)
+        return scope(deadline=-math.inf)
+
+    failing = mock.AsyncMock(side_effect=[RunError("full")] * 8 + [asyncio.CancelledError])
+    monkeypatch.setattr(labels, "_trained", failing)
+    monkeypatch.setattr(anyio, "CancelScope", leap)
+    monkeypatch.setattr(anyio, "current_time", lambda: times[-1])
+    with suppress(asyncio.CancelledError):
+        asyncio.run(labels._retrain())
     assert "after one minute, then two, four, at most an hour" in PAGE
     assert np.diff(times).tolist() == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
