@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from cefito.cli.follow import UNCONFIRMED, UNDELIVERED
 from cefito.encoders import frames
 from cefito.report import overlay
 from grey_videos import draw_greys, grey_of, jpeg
-from http_servers import camera
+from http_servers import serving
 from line.test_delivery import receiving
 from tiny_models import tiny_dinov2
 from tiny_runs import rows_of
@@ -230,19 +231,22 @@ def test_a_camera_goes_on(follow, film, run_with_recogniser, monkeypatch):
     critical = [word for name in taxonomy.names(actions) for word in ("--critical", name)]
     reading, writing = os.pipe()
     monkeypatch.setattr(frames, "monotonic", itertools.count().__next__)
-    shown = [jpeg(grey_of(second)) for second in range(20)]
-    with os.fdopen(reading) as silent, os.fdopen(writing, "w"), camera(shown) as address:
+    head = b"--next\r\ncontent-type: image/jpeg\r\n\r\n"
+    pictures = (head + jpeg(grey_of(second)) + b"\r\n" for second in range(20))
+    Path("camera.mjpg").write_bytes(b"".join(pictures))
+    form = {".mjpg": "multipart/x-mixed-replace; boundary=next"}
+    camera = type("Camera", (SimpleHTTPRequestHandler,), {"extensions_map": form})
+    with os.fdopen(reading) as silent, os.fdopen(writing, "w"), serving(camera) as server:
         monkeypatch.setattr(sys, "stdin", silent)
-        code, gated, err = follow("--gate", *critical, *film, source=("--camera", address))
+        source = "--camera", f"http://127.0.0.1:{server.server_port}/camera.mjpg"
+        code, gated, err = follow("--gate", *critical, *film, source=source)
     assert code == UNCONFIRMED
     assert (gated[-1]["seconds"], gated[-1]["over"]) == (20, False)  # it may have failed
     assert gated[-1]["gate"]["shown"]["waits"]
     assert f"'{gated[-1]['gate']['shown']['name']}' was not confirmed" in err
 
 
-def test_films_with_steps_known_have_no_findings(
-    film, run_with_recogniser, place, call, monkeypatch
-):
+def test_films_with_steps_known_have_no_findings(film, run_with_recogniser, call, monkeypatch):
     task = run_with_recogniser.taxonomy.tasks[0]
     known = run_with_recogniser.taxonomy.names(task.actions)[1]
     asked = ("recognise", run_with_recogniser.folder, "NEW.mp4", "--task", 0, *film, "--overlay")

@@ -72,11 +72,6 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
         opened.dataset()
     assert opened.dataset(world.folder).fingerprint == world.fingerprint
     assert open_run(str(file)).folder == opened.folder  # unpacked once
-    call = ["plan", str(file)]
-    for name, row in (("initial", world.start[0]), ("goal", world.end[2])):
-        np.save(tmp_path / f"{name}.npy", row)
-        call += [f"--{name}", str(tmp_path / f"{name}.npy")]
-    assert main(call) == 0
     (opened.folder / "taxonomy.json").write_text("{}")
     assert plans(open_run(file), world) == plans(run, world)  # and again where it was changed
 
@@ -91,6 +86,7 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
         "follow run.zip --features rows.npy",
         "graph run.zip",
         "mcp run.zip",
+        "plan run.zip --initial start.npy --goal start.npy",
         "plan-batch run.zip queries.csv --out plans.jsonl",
         "recognise run.zip rows.npy",
         "report run.zip --dataset DATA --out report.html",

@@ -26,13 +26,9 @@ LIMITS = {"receive_seconds": 1.0}
 @pytest.fixture(scope="module")
 def port(place, listening):
     """Port of a service with small limits; after an answer, 2 seconds stand for 15."""
-    config = process.uvicorn.Config
-
-    def soon(*arguments, timeout_keep_alive, **named):
-        return config(*arguments, timeout_keep_alive={15: 2}[timeout_keep_alive], **named)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process.uvicorn, "Config", soon)
+        soon = property(lambda _: 2, lambda *_: None)
+        patch.setattr(process.Connection, "timeout_keep_alive", soon, raising=False)
         with listening(place.settings(runs=(place.short,), limits=LIMITS)) as address:
             yield int(address.rpartition(":")[2])
 
@@ -158,6 +154,7 @@ def test_a_client_that_does_not_read_is_not_waited_for(place):
 
     service: Any = app
     server = process.make_server(service, place.settings(limits={"receive_seconds": 0.5}))
+    assert server.config.timeout_keep_alive == 15
     server.config.lifespan = "off"
     with process.listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import socket
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -137,8 +136,7 @@ def show(client, state, picture, at, status=200, **parameters):
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WebP", "BMP"])
 def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form, monkeypatch):
-    (tmp_path / "kept").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "kept"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     jpeg = partial(picture_of, form=form)
     encoder = client.app.state.service.encoding.function.encoder
     observer = ObservationRecipe.of(run_with_recogniser).open(encoder)
@@ -147,7 +145,7 @@ def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form, monkeypa
         (tmp_path / "picture").write_bytes(jpeg(grey))
         session.observe(observer.of_picture(tmp_path / "picture"), at=at)
         state = show(client, state, jpeg(grey), at)
-    assert [*(tmp_path / "kept").iterdir()] == []  # pictures are not stored
+    assert [*tmp_path.glob("cefito-*")] == []  # pictures are not stored
     assert state["number"] == 3
     assert state["followed"]["seconds"] == session.followed().seconds == 3
     expected = next_actions(session, 5)

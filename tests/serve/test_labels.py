@@ -538,19 +538,6 @@ def test_rows_of_another_encoder_are_refused(films):
         CorrectedFilms(films.folder, films.start, films.videos)
 
 
-def test_labels_are_beside_the_run_by_default(place, monkeypatch):
-    run = place[0] / "RUN"
-    folders = []
-
-    def note(folder, *_):
-        folders.append(folder)
-        raise RunError("noted")
-
-    monkeypatch.setattr("cefito.runs.corrected.CorrectedFilms", note)
-    assert main(["label", str(run)]) == 2
-    assert folders == [run.with_name("RUN.labels")]
-
-
 def test_defaults_and_limits_of_the_page():
     (block,) = re.findall(r"^ *<View>.*</View>", PAGE, re.MULTILINE | re.DOTALL)
     assert Tags.of(block) == Tags(labels=("boil water", "pour water"))
@@ -572,12 +559,12 @@ def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, s
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     export_run(place[0] / "RUN", tmp_path / "run.zip")
-    call = ["label", str(tmp_path / "run.zip"), "--dataset", str(place[0] / "DATA")]
-    call += ["--encoder", str(place[0] / "dinov2")]
-    assert main([*call, "--studio", studio.address]) == 0
+    call = f"label {tmp_path}/run.zip --dataset {place[0]}/DATA --encoder {place[0]}/dinov2"
+    assert main([*call.split(), "--studio", studio.address]) == 0
     with TestClient(apps[0], "http://localhost") as client:
         assert asked(client, "/data/upload/1/n0.mp4").json()["results"][0]["result"]
     assert studio.asked[-1][1] == f"Token {TOKEN}"
+    assert (tmp_path / "run.zip.labels" / "labels.xml").exists()
 
 
 @pytest.mark.parametrize(
