@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset
+from cefito.data.readers.custom import prepare_custom
 from cefito.planners.queries import Queries
 from cefito.tracks import TimedStep
 from row_films import prepared_films
@@ -103,6 +104,24 @@ def test_a_draw_numbers_steps_and_missing_ones_anew(script, world, tmp_path):
     assert video.task == 1
     drawn = [new.actions[step.action].name for step in video.steps]
     assert drawn == [names[step.action] for step in videos[place].steps]
+
+
+def test_data_sets_of_the_page(script, shared_data, tmp_path):
+    page = " ".join((FOLDER.parent / "docs" / "measured.md").read_text("utf-8").split())
+    names = "captaincook4d", "ikea_asm"
+    cook, asm = (prepare_custom(shared_data / name, tmp_path / name) for name in names)
+    chosen = script("draws").draw(cook, 0, recipes=8, train=66, val=15, share=0.5)
+    draw = script("draws").cut_down(cook, *chosen, tmp_path / "draw", "captaincook4d-draw0-50")
+    for made, form in (
+        (cook, "{} recordings (train {}, val {}, test {}) of {} recipes, {:,} steps of {} actions"),
+        (asm, "{0} videos of {4} tasks, {5:,} steps of {6} actions (train {1}, val {2}, test {3}"),
+        (draw, "a draw of CaptainCook4D with {1} training videos"),
+    ):
+        splits = [video.split for video in made.videos]
+        counts = [len(splits), *map(splits.count, ("train", "val", "test"))]
+        counts += [len(made.taxonomy.tasks), len(made.start), len(made.taxonomy.actions)]
+        assert form.format(*counts) in page
+        assert f"`{made.fingerprint[:12]}…`" in page
 
 
 def test_success_of_plans_by_films_labelled(script, tmp_path):

@@ -345,6 +345,8 @@ def sentences() -> Iterator[tuple[str, str]]:
     yield from sentences_on_labelling()
     yield from sentences_on_stations()
     yield from sentences_on_verification()
+    for name in ("chain-captaincook4d-T3", "words-8-recipes"):  # without errors of steps
+        yield "measured", f"`{read(name)['dataset']['fingerprint'][:12]}…`"
     most = max(run[of] for run in read("batch")["rates"] for of in ("peak_mib", "worker_peak_mib"))
     yield "plan-batch", f"each process held at most {half_up(most, '1')} MiB (`batch.json`)"
     aligned = [

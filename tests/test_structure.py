@@ -34,7 +34,7 @@ BUDGETS = {
     "serve": 6_290,
     "study": 3_970,
     "testing": 650,
-    "tests": 59_500,
+    "tests": 59_560,
     "tracks": 4_230,
     "training": 1_950,
     "verification": 2_770,

@@ -1,18 +1,24 @@
 """docs/line.md works as it is written: events, the gate, and films with their steps."""
 
 import io
+import itertools
 import json
 import os
 import re
 import shlex
+import shutil
 import sys
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cefito.cli.follow import UNCONFIRMED, UNDELIVERED
-from grey_videos import draw_greys
+from cefito.encoders import frames
+from cefito.report import overlay
+from grey_videos import draw_greys, grey_of, jpeg
+from http_servers import serving
 from line.test_delivery import receiving
 from tiny_models import tiny_dinov2
 from tiny_runs import rows_of
@@ -116,12 +122,18 @@ def test_events_are_those_of_the_records(follow, place):
     assert ends == {(one["kind"], one["action"]) for one in records[-1]["findings"]}
 
 
-def test_events_that_remain(follow, place):
+def test_events_that_remain(follow, place, run_with_recogniser, call):
     fails = f"{sys.executable} -c 'raise SystemExit(1)'"
     code, _, err = follow("--on-event", fails, "--event-wait", 0)
     assert code == UNDELIVERED
     count = int(re.search(r"(\d+) events still wait in ", err)[1])
-    code, _, err = follow("--on-event", f"{sys.executable} tell.py")
+    run, command = run_with_recogniser.folder, ("--on-event", f"{sys.executable} tell.py")
+    shutil.copy("NEW.npy", "OTHER.npy")
+    for other in ((run, "OTHER.npy"), (shutil.copytree(run, "copy"), "NEW.npy")):
+        code, _, err = call("follow", other[0], "--features", other[1], *command)
+        assert (code, "of an earlier call" in err) == (0, False)
+    Path("told").unlink()
+    code, _, err = follow(*command)
     assert (code, f"holds {count} of an earlier call" in err) == (0, True)
     sessions = [event["data"]["session"] for event in told(place)]
     assert sessions[:count] == [sessions[0]] * count
@@ -212,22 +224,29 @@ def film(place):
 
 
 def test_a_camera_goes_on(follow, film, run_with_recogniser, monkeypatch):
-    """A step waits, and the input, which stays open, has no line."""
+    """A step waits, and the input, which stays open, has no line; the camera has an address."""
     _, records, _ = follow(*film, source=("--camera", "NEW.mp4"))
     taxonomy = run_with_recogniser.taxonomy
     actions = taxonomy.tasks[records[-1]["task"]["id"]].actions
     critical = [word for name in taxonomy.names(actions) for word in ("--critical", name)]
     reading, writing = os.pipe()
-    with os.fdopen(reading) as silent, os.fdopen(writing, "w"):
+    monkeypatch.setattr(frames, "monotonic", itertools.count().__next__)
+    head = b"--next\r\ncontent-type: image/jpeg\r\n\r\n"
+    pictures = (head + jpeg(grey_of(second)) + b"\r\n" for second in range(20))
+    Path("camera.mjpg").write_bytes(b"".join(pictures))
+    form = {".mjpg": "multipart/x-mixed-replace; boundary=next"}
+    camera = type("Camera", (SimpleHTTPRequestHandler,), {"extensions_map": form})
+    with os.fdopen(reading) as silent, os.fdopen(writing, "w"), serving(camera) as server:
         monkeypatch.setattr(sys, "stdin", silent)
-        code, gated, err = follow("--gate", *critical, *film, source=("--camera", "NEW.mp4"))
+        source = "--camera", f"http://127.0.0.1:{server.server_port}/camera.mjpg"
+        code, gated, err = follow("--gate", *critical, *film, source=source)
     assert code == UNCONFIRMED
     assert (gated[-1]["seconds"], gated[-1]["over"]) == (20, False)  # it may have failed
     assert gated[-1]["gate"]["shown"]["waits"]
     assert f"'{gated[-1]['gate']['shown']['name']}' was not confirmed" in err
 
 
-def test_films_with_steps_known_have_no_findings(film, run_with_recogniser, place, call):
+def test_films_with_steps_known_have_no_findings(film, run_with_recogniser, call, monkeypatch):
     task = run_with_recogniser.taxonomy.tasks[0]
     known = run_with_recogniser.taxonomy.names(task.actions)[1]
     asked = ("recognise", run_with_recogniser.folder, "NEW.mp4", "--task", 0, *film, "--overlay")
@@ -239,6 +258,9 @@ def test_films_with_steps_known_have_no_findings(film, run_with_recogniser, plac
     assert "wrote known.mp4: 1 step, 0 findings" in said[1][2]
     assert "wrote all.mp4: " in said[0][2]
     assert " 0 findings" not in said[0][2]
+    assert "no font" not in said[0][2]
+    monkeypatch.setattr(overlay, "fonts_for", lambda _: (["DejaVu Sans"], "湯"))
+    assert "no font here has the letters 湯" in call(*asked, "again.mp4")[2]
 
 
 def test_lines_between_rows_confirm(follow, place, monkeypatch):

@@ -1,5 +1,6 @@
 """`cefito verify` and `cefito graph` on steps that are given, by a run of a simulated world."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -54,6 +55,28 @@ def test_findings_of_a_table(call, run, table):
     )
     assert "to do: pour milk\n" in err
     assert "if several people" in call("verify", run, table(one=RIGHT, seconds=70))[2]
+
+
+def test_what_the_page_counts_in_assembly101(call, shared_data):
+    """Each of the test videos ends with its first mistake."""
+    table, whole = (shared_data / "assembly101_o" / name for name in ("steps.csv", "whole.csv"))
+    with whole.open() as file:
+        wrong = [row for row in csv.DictReader(file) if row["label"] == "mistake"]
+    cause = {row["video"]: row["cause"] for row in reversed(wrong)}
+    videos = json.loads(call("verify", table, table, "--online", "--json")[1])
+    found = [(video, one) for video in videos for one in video["deviations"]]
+    films = [video["video"] for video, one in found if one["kind"] == "missing"]
+    unknown = [(video, one) for video, one in found if one["kind"] == "unknown"]
+    named = {v["video"]: one["name"] for v, one in unknown if one["step"] == len(v["steps"])}
+    assert all(name.startswith("detach-") for name in named.values())
+    text, others = " ".join(PAGE.split()), [cause[name] for name in cause.keys() - named]
+    for words in (
+        f"the {len(named)} mistakes that it finds is a part that is taken off, and",
+        f"names the same {len(unknown)}, {len(named)} of them mistakes",
+        f"{len(films)} findings of missing steps, in {len({*films})} of the {len(videos)} videos",
+        f"Of the other {len(others)} mistakes, {others.count('wrong position')} are of the posit",
+    ):
+        assert words in text
 
 
 def test_the_findings_of_the_page(call, tmp_path):

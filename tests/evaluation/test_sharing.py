@@ -25,7 +25,7 @@ from cefito.parts.matching import match_dataset
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from refusals import refusal
-from tiny_runs import described, small_run
+from tiny_runs import described, rows_of, small_run
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +72,37 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
         opened.dataset()
     assert opened.dataset(world.folder).fingerprint == world.fingerprint
     assert open_run(str(file)).folder == opened.folder  # unpacked once
-    call = ["plan", str(file)]
-    for name, row in (("initial", world.start[0]), ("goal", world.end[2])):
-        np.save(tmp_path / f"{name}.npy", row)
-        call += [f"--{name}", str(tmp_path / f"{name}.npy")]
-    assert main(call) == 0
     (opened.folder / "taxonomy.json").write_text("{}")
     assert plans(open_run(file), world) == plans(run, world)  # and again where it was changed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "annotate run.zip rows.npy --out tasks.json",
+        "evaluate run.zip --dataset DATA --sample 2",
+        pytest.param("export run.zip --onnx parts", marks=pytest.mark.nightly),
+        "finetune run.zip DATA --out tuned --epochs 1",
+        "follow run.zip --features rows.npy",
+        "graph run.zip",
+        "mcp run.zip",
+        "plan run.zip --initial start.npy --goal start.npy",
+        "plan-batch run.zip queries.csv --out plans.jsonl",
+        "recognise run.zip rows.npy",
+        "report run.zip --dataset DATA --out report.html",
+        "serve run.zip",
+        "verify run.zip rows.npy",
+    ],
+)
+def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monkeypatch):
+    export_run(run_with_recogniser.folder, tmp_path / "run.zip")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: make() and None)
+    monkeypatch.setattr("cefito.cli.serve.run_until_ended", lambda _: None)
+    np.save("rows.npy", rows_of(world, 0))
+    np.save("start.npy", world.start[0])
+    Path("queries.csv").write_text("initial\nstart.npy\n")
+    assert main(line.replace("DATA", str(world.folder)).split()) == 0
 
 
 @pytest.mark.parametrize(

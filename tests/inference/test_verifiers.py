@@ -118,7 +118,7 @@ def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
     new = write("NEW.csv", lines("x", ["boil water", "ad leaves", "fly", "stir"]))
     found = cefito.verify(right, new)
     unknown = {one.name: one for one in found.deviations if one.kind == "unknown"}
-    three = write("THREE.csv", *(lines(f"r{n}") for n in range(3)))
+    three = write("THREE.csv", *(lines(f"r{n}", [*TEA, *"efghijklmn"]) for n in range(3)))
     for learned in (right, three):
         online = cefito.verify(learned, new, online=True).deviations
         assert {"ad leaves", "fly"} <= {one.name for one in online if one.kind == "unknown"}

@@ -18,7 +18,7 @@ from cefito.errors import ConfigError, DataError, RunError, SamplingError
 from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
 from cefito.parts.folder import recorded
-from cefito.planners.methods import load_config
+from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -451,7 +451,7 @@ def test_a_method_without_settings_or_training(world, tmp_path):
         train(world, run.folder, config=FREQUENT)
 
 
-def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
+def test_only_settings_and_code_of_the_method_matter(frequent, world, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
 
     def again(**changes):
@@ -461,6 +461,9 @@ def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     again(**{"field.depth": 2})
     with pytest.raises(RunError, match="holds a run with another config"):
         again(**{"classifier.dropout": 0.5})
+    monkeypatch.setattr(METHODS, "code", lambda _: "that of a package, which has changed")
+    with pytest.raises(RunError, match="by other code of a package"):
+        again()
 
 
 def test_another_selection_is_another_run(frequent, world, tmp_path):

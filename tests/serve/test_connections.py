@@ -25,9 +25,12 @@ LIMITS = {"receive_seconds": 1.0}
 
 @pytest.fixture(scope="module")
 def port(place, listening):
-    """Port of a service with small limits."""
-    with listening(place.settings(runs=(place.short,), limits=LIMITS)) as address:
-        yield int(address.rpartition(":")[2])
+    """Port of a service with small limits; after an answer, 2 seconds stand for 15."""
+    with pytest.MonkeyPatch.context() as patch:
+        soon = property(lambda _: 2, lambda *_: None)
+        patch.setattr(process.Connection, "timeout_keep_alive", soon, raising=False)
+        with listening(place.settings(runs=(place.short,), limits=LIMITS)) as address:
+            yield int(address.rpartition(":")[2])
 
 
 def connected(port):
@@ -72,9 +75,7 @@ def test_requests_that_do_not_come_are_not_waited_for(port, first):
             assert answer(connection)[0] is None
             assert 0.9 < time.monotonic() - began < 10
 
-    cases = [b"GET /health HTT", HEAD[:-2], HALF[:-1]]
-    if not first:  # after an answer, uvicorn closes a silent connection in 15 seconds
-        cases.append(b"")
+    cases = [b"GET /health HTT", HEAD[:-2], HALF[:-1], b""]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(wait, cases))
 
@@ -153,6 +154,7 @@ def test_a_client_that_does_not_read_is_not_waited_for(place):
 
     service: Any = app
     server = process.make_server(service, place.settings(limits={"receive_seconds": 0.5}))
+    assert server.config.timeout_keep_alive == 15
     server.config.lifespan = "off"
     with process.listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -112,8 +112,11 @@ def test_the_proxy_of_the_page(address, tmp_path, caplog):
                 with suppress(OSError), urllib.request.urlopen(asked, timeout=10) as answer:
                     found = json.load(answer)
                     break
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/sessions/{secret}?top_k=1")
+            path = f"http://127.0.0.1:{port}/v1/sessions/{secret}?top_k=1"
+            large = urllib.request.Request(path, b"", {"content-length": "100000000"})
+            for sent, status in ((path, "404"), (large, "413")):
+                with pytest.raises(urllib.error.HTTPError, match=status):
+                    urllib.request.urlopen(sent)
         finally:
             nginx.terminate()
     assert found == {"status": "ready"}
@@ -121,6 +124,7 @@ def test_the_proxy_of_the_page(address, tmp_path, caplog):
     while not caplog.messages and time.monotonic() < until:  # a request is logged at its end
         time.sleep(0.01)
     assert caplog.messages[0].startswith("127.0.0.1:0 - ")
+    assert secret in (tmp_path / "errors").read_text("utf-8")  # whole paths
     log = (tmp_path / "cefito.log").read_text("utf-8")
     assert '"GET /v1/sessions/ses_abcd...?top_k=1 HTTP/1.1" 404 ' in log
     assert secret not in log

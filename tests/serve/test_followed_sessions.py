@@ -135,7 +135,8 @@ def show(client, state, picture, at, status=200, **parameters):
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WebP", "BMP"])
-def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form):
+def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     jpeg = partial(picture_of, form=form)
     encoder = client.app.state.service.encoding.function.encoder
     observer = ObservationRecipe.of(run_with_recogniser).open(encoder)
@@ -144,6 +145,7 @@ def test_pictures_are_rows(client, run_with_recogniser, tmp_path, form):
         (tmp_path / "picture").write_bytes(jpeg(grey))
         session.observe(observer.of_picture(tmp_path / "picture"), at=at)
         state = show(client, state, jpeg(grey), at)
+    assert [*tmp_path.glob("cefito-*")] == []  # pictures are not stored
     assert state["number"] == 3
     assert state["followed"]["seconds"] == session.followed().seconds == 3
     expected = next_actions(session, 5)

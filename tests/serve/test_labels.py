@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
+import anyio
 import numpy as np
 import pytest
 
@@ -17,12 +21,13 @@ from cefito.cli import main
 from cefito.cli.serve import _FILMS, label
 from cefito.data import open_dataset
 from cefito.errors import DataError, RunError
+from cefito.evaluation.sharing import export_run
 from cefito.inference.next_films import next_films
 from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
-from cefito.serve.labels import _LONGEST, Labels, create_label_app
+from cefito.serve.labels import Labels, create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
 from cefito.tracks.formats import label_studio
@@ -467,6 +472,25 @@ def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_e
     assert (answer.status_code, answer.json()["field"]) == (422, "annotation")
 
 
+def test_pauses_before_further_attempts_double(monkeypatch):
+    """By a clock that leaps to the end of each pause."""
+    labels = Labels(mock.Mock(), mock.Mock(unfinished=1, new=0), every=0, studio=None)
+    times, scope = list[float](), anyio.CancelScope
+
+    def leap(deadline):
+        times.append(deadline if deadline < math.inf else 0)
+        return scope(deadline=-math.inf)
+
+    failing = mock.AsyncMock(side_effect=[RunError("full")] * 8 + [asyncio.CancelledError])
+    monkeypatch.setattr(labels, "_trained", failing)
+    monkeypatch.setattr(anyio, "CancelScope", leap)
+    monkeypatch.setattr(anyio, "current_time", lambda: times[-1])
+    with suppress(asyncio.CancelledError):
+        asyncio.run(labels._retrain())
+    assert "after one minute, then two, four, at most an hour" in PAGE
+    assert np.diff(times).tolist() == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
 @pytest.mark.slow
 def test_a_version_that_failed_gives_way_to_one_of_more_films(place, films, studio, back_end):
     truth = place[1]
@@ -514,45 +538,33 @@ def test_rows_of_another_encoder_are_refused(films):
         CorrectedFilms(films.folder, films.start, films.videos)
 
 
-def test_labels_are_beside_the_run_by_default(place, monkeypatch):
-    run = place[0] / "RUN"
-    folders = []
-
-    def note(folder, *_):
-        folders.append(folder)
-        raise RunError("noted")
-
-    monkeypatch.setattr("cefito.runs.corrected.CorrectedFilms", note)
-    assert main(["label", str(run)]) == 2
-    assert folders == [run.with_name("RUN.labels")]
-
-
 def test_defaults_and_limits_of_the_page():
     (block,) = re.findall(r"^ *<View>.*</View>", PAGE, re.MULTILINE | re.DOTALL)
     assert Tags.of(block) == Tags(labels=("boil water", "pour water"))
     assert Tags.of(block.replace("TimelineLabels", "Labels")).kind == "labels"  # of a Video tag
     outside = (Path(__file__).resolve().parents[2] / "Makefile").read_text("utf-8")
     assert f"Label Studio {re.search('label-studio==(.*)', outside)[1]}," in PAGE
-    defaults = (label.__kwdefaults__ or {}) | (Labels.__init__.__kwdefaults__ or {})
+    defaults = label.__kwdefaults__ or {}
     assert f"films ({defaults['retrain_after']} by default, 0 for never)" in PAGE
     assert f"Connect Model: `http://127.0.0.1:{defaults['port']}`" in PAGE
-    assert "after one minute, then two, four, at most an hour" in PAGE
-    assert (defaults["again"], _LONGEST) == (60, 3600)
     assert (_FILMS.body_mib, _FILMS.upload_mib) == (64, 16 * 1024)
 
 
 def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, studio, monkeypatch):
-    """As where its own address is wrong; films are fetched though no project has connected."""
+    """As where its own address is wrong; no project has connected, and the run is a shared file."""
     from fastapi.testclient import TestClient
 
     apps = []
     monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: apps.append(make()))
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
-    call = ["label", str(place[0] / "RUN"), "--folder", str(tmp_path / "labels")]
-    assert main([*call, "--studio", studio.address]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    export_run(place[0] / "RUN", tmp_path / "run.zip")
+    call = f"label {tmp_path}/run.zip --dataset {place[0]}/DATA --encoder {place[0]}/dinov2"
+    assert main([*call.split(), "--studio", studio.address]) == 0
     with TestClient(apps[0], "http://localhost") as client:
         assert asked(client, "/data/upload/1/n0.mp4").json()["results"][0]["result"]
     assert studio.asked[-1][1] == f"Token {TOKEN}"
+    assert (tmp_path / "run.zip.labels" / "labels.xml").exists()
 
 
 @pytest.mark.parametrize(

@@ -89,19 +89,22 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
     (tmp_path / "RUN" / "chain").mkdir(parents=True)
-    log(tmp_path / "RUN" / "chain", "wandb")
-    (path,) = tmp_path.rglob("offline-run-*/*.wandb")
-    records: list = []
-    while not any(record.HasField("exit") for record in records):  # its process writes on a little
-        records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
-    (begun,) = (record.run for record in records if record.HasField("run"))
-    assert (begun.display_name, begun.run_group, begun.project) == ("chain", "RUN", "cefito")
-    rows = [
-        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in row}
-        for record in records
-        if (row := record.history.item)
-    ]
-    assert [{name: row[name] for name in LINES[0]} for row in rows] == LINES
+    seen: set = set()
+    for epoch, lines in ((0, LINES), (2, [{"epoch": 3, "loss": 0.25, "val_score": 9.0}])):
+        log(tmp_path / "RUN" / "chain", "wandb", epoch=epoch, lines=lines)  # the second: resumed
+        (path,) = {*tmp_path.rglob("offline-run-*/*.wandb")} - seen
+        seen.add(path)
+        records: list = []
+        while not any(record.HasField("exit") for record in records):  # it writes on a little
+            records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
+        (begun,) = (record.run for record in records if record.HasField("run"))
+        assert (begun.display_name, begun.run_group, begun.project) == ("chain", "RUN", "cefito")
+        rows = [
+            {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in row}
+            for record in records
+            if (row := record.history.item)
+        ]
+        assert [{name: row[name] for name in LINES[0]} for row in rows] == [*LINES[:epoch], *lines]
 
 
 def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):

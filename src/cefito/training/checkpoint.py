@@ -141,9 +141,9 @@ def load_checkpoint(
         )
     if counters.key != key:
         raise RunError(
-            f"{path}: was made with another data set, other settings or another seed, or in "
-            "another precision, and cannot be resumed with these. Train into another folder, or "
-            "remove it."
+            f"{path}: was made with another data set, other settings or another seed, by other "
+            "code of a package, or in another precision, and cannot be resumed with these. Train "
+            "into another folder, or remove it."
         )
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "best": {}, "optimiser": {}}
     for name, tensor in tensors.items():

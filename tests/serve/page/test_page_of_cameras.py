@@ -119,9 +119,12 @@ def test_a_camera_is_followed_and_corrected(page, address):
 
 def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_path):
     levels = [*drawn.levels(VIDEO), *LEVELS[10:] * 12]  # nothing is done at the end
-    draw_levels(tmp_path / "film.mp4", levels)
+    draw_levels(tmp_path / "film.mp4", levels, side=(640, 480))
     page.evaluate(
-        "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one.text); }"
+        "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one.text);"
+        "const { drawImage: draw } = CanvasRenderingContext2D.prototype;"
+        "CanvasRenderingContext2D.prototype.drawImage = function (...all) {"
+        "window.size = all.slice(3); draw.apply(this, all); }; }"
     )
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
     page.get_by_label("say the next step and findings aloud").check()
@@ -139,6 +142,7 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert over.value.post_data_json["over"] is True
     page.locator("#live:not([aria-busy])").wait_for()
     page.locator("#live-strip li").first.wait_for()
+    assert page.evaluate("size") == [341, 256]
     state = state_of(page, address)
     assert state["followed"]["seconds"] == len(levels)
     session, observer = Session(drawn.lengths), ObservationRecipe.of(drawn.lengths).open()
