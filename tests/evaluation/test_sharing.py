@@ -105,6 +105,14 @@ def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monk
     assert main(line.replace("DATA", str(world.folder)).split()) == 0
 
 
+def test_the_encoder_of_the_file_is_asked_for(run_with_recogniser, tmp_path, capsys):
+    """`extract` looks into the file, whose data set names no encoder."""
+    export_run(run_with_recogniser.folder, tmp_path / "run.zip")
+    call = ["extract", str(tmp_path), "--run", str(tmp_path / "run.zip")]
+    assert main([*call, "--out", str(tmp_path / "rows")]) == 2
+    assert "does not say what its features were made with" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("seen", "said"),
     [("all", "was trained on"), ("train", ""), (None, "does not say whether it was trained on")],
