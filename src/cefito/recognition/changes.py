@@ -67,8 +67,7 @@ def left_behind(videos: Sequence[Rows], labels: Sequence[Labels], background: in
             totals[step.action] += _between(rows, step.end, after.start)
             totals[step.action] -= _between(rows, before.end, step.start)
             counts[step.action] += 1
-    changes: Rows = (totals / np.maximum(counts, 1)[:, None]).astype(np.float32)
-    return changes
+    return (totals / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
 
 def _between(rows: Rows, start: int, end: int) -> Rows:

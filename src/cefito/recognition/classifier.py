@@ -56,8 +56,7 @@ def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> R
     variances, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
     varying = int((variances > _LEAST_VARIANCE * variances[-1]).sum())
     count = max(1, min(most, varying, len(rows) // _ROWS_EACH))
-    directions: Rows = vectors[:, : -count - 1 : -1].astype(np.float32)
-    return directions
+    return vectors[:, : -count - 1 : -1].astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +82,7 @@ class Standard:
     def scaled(self, rows: Rows) -> Rows:
         """Return rows [..., D] along the directions [..., P], with mean 0 in training."""
         scaled = ((rows - self.mean) / self.deviation).clip(-_CLIPPED, _CLIPPED)
-        along: Rows = scaled @ self.directions
-        return along
+        return scaled @ self.directions
 
 
 class RowMemory:

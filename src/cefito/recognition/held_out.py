@@ -276,8 +276,7 @@ def _shares(config: RecogniserConfig) -> list[float]:
 def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
     """Return (1 − s) of the usual logarithms + s of other ones, each [n, K + 1]."""
     usual, others = both
-    logs: Floats = usual if share == 0 else (1 - share) * usual + share * others
-    return logs
+    return usual if share == 0 else (1 - share) * usual + share * others
 
 
 def joined(rows: Floats, alone: Floats, weight: float) -> Floats:

@@ -89,8 +89,7 @@ class OnlineNetwork(nn.Module):
 
     def ahead(self, row: Rows, past: State) -> Floats:
         """Return p(label) [K + 1] of the next row [D], which is added to the past."""
-        probabilities: Floats = np.exp(log_softmax(self.network.ahead(row, past)))
-        return probabilities
+        return np.exp(log_softmax(self.network.ahead(row, past)))
 
 
 class LabelRule:
