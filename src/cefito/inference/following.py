@@ -31,8 +31,7 @@ from cefito.inference.outlook import (
 from cefito.inference.whole_videos import limits_of_film
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
-from cefito.recognition.recogniser import step_stream
-from cefito.recognition.stream import StepStream
+from cefito.recognition.stream import StepStream, step_stream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored

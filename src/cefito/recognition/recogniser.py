@@ -20,7 +20,6 @@ from cefito.recognition.chain import Floats
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import HeldOutScores, recognised_steps, segments
 from cefito.recognition.settings import RecogniserSettings
-from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Rows
 from cefito.recognition.trials import SeenMistakes
 from cefito.tracks import TimedStep
@@ -257,18 +256,6 @@ def refused(what: str) -> ConfigError:
     """Return the refusal of what a recogniser cannot do."""
     problem = f"the recogniser of this run cannot {what}"
     return ConfigError(f"{problem}. Train one with --set recogniser.method=segmental.")
-
-
-def step_stream(recogniser: Recogniser, task: int | None = None) -> StepStream:
-    """Return a stream that a session reads: it has next steps, and takes corrections.
-
-    Raises:
-        ConfigError: The recogniser has none.
-    """
-    stream = recogniser.stream(task)
-    if not isinstance(stream, StepStream):
-        raise refused("tell next steps")
-    return stream
 
 
 class BaseRecogniser:

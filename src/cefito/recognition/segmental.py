@@ -41,6 +41,7 @@ from cefito.recognition.recogniser import AnnotatedRows, HeldFilm
 from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.segmental_model import SegmentalModel
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
+from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Rows, row_steps, temporal_steps
 from cefito.recognition.trials import AlteredVideo, made_up
 from cefito.training.trainer import TrainingContext
@@ -50,6 +51,15 @@ _MOST_TRIED = 30  # videos in which mistakes are made up
 
 class SegmentalRecogniser(SegmentalModel):
     """Networks of rows and the chain of steps, of one taxonomy."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it recognises row by row, too."""
+        return self.config.chain
+
+    def stream(self, task: int | None = None) -> StepStream:
+        """Return a stream of rows of a video."""
+        return StepStream(self, task) if self.follows else super().stream(task)
 
     @classmethod
     def fit(

@@ -51,7 +51,6 @@ from cefito.recognition.recogniser import (
 )
 from cefito.recognition.scores import HeldOutScores
 from cefito.recognition.settings import RecogniserConfig
-from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Past, Rows
 from cefito.recognition.trials import SeenMistakes
 from cefito.runtime import weights_to_come
@@ -132,15 +131,6 @@ class SegmentalModel(BaseRecogniser):
     def width(self) -> int:
         """Numbers of a row, D."""
         return len(self.standard.mean)
-
-    @property
-    def follows(self) -> bool:
-        """Whether it recognises row by row, too."""
-        return self.config.chain
-
-    def stream(self, task: int | None = None) -> StepStream:
-        """Return a stream of rows of a video."""
-        return StepStream(self, task) if self.follows else super().stream(task)
 
     def recognise(
         self,
