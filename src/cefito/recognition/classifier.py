@@ -12,7 +12,7 @@ The next step depends on the task and the time: its network also sees m_t and lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cefito.files import Expected, check_tensors
 from cefito.progress import Advance
 from cefito.recognition.settings import RecogniserConfig, RowNetworksConfig
 from cefito.recognition.temporal import (
@@ -78,6 +79,23 @@ class Standard:
             scaled = ((rows - mean) / deviation).clip(-_CLIPPED, _CLIPPED)
             directions = main_directions([scaled], most)
         return cls(mean.astype(np.float32), deviation.astype(np.float32), directions)
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], width: int, most: int, place: str
+    ) -> Standard:
+        """Build from the arrays of its fields; RunError for others, whose file is `place`.
+
+        As of `of`, P is at most `most`; `width` is D.
+        """
+        size = min((*arrays.get("directions", np.zeros(())).shape[1:], width, most))
+        expected = {
+            "mean": Expected((width,), -1e9, 1e9),
+            "deviation": Expected((width,), 1e-9, 1e9),
+            "directions": Expected((width, size), -1e9, 1e9),
+        }
+        check_tensors(arrays, expected, place)
+        return cls(**{name: array.astype(np.float32) for name, array in arrays.items()})
 
     def scaled(self, rows: Rows) -> Rows:
         """Return rows [..., D] along the directions [..., P], with mean 0 in training."""
