@@ -170,11 +170,12 @@ def follow(
             whole.check_task(opened, session.task)
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
+        by = "rows" if stdin is not None else "terminal" if sys.stdin.isatty() else "input"
         film = _Film(
             session,
             Telling(),
             doors,
-            hint=_HINTS[_hand(stdin)],
+            hint=_HINTS[by],
             least=least,
             lag=lag,
             ends=camera is None,
@@ -205,11 +206,6 @@ _HINTS = {
     "input": "a line with its name on the input confirms it, skip NAME skips it",
     "rows": 'a line {"confirm": NAME} confirms it, {"skip": NAME} skips it',
 }
-
-
-def _hand(stdin: str | None) -> str:
-    """Return how a person confirms steps."""
-    return "rows" if stdin is not None else "terminal" if sys.stdin.isatty() else "input"
 
 
 def _gate(session: Session, critical: tuple[str, ...]) -> Gate:

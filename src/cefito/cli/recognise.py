@@ -255,7 +255,8 @@ def annotate(
     _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_], rate)
     write_text(out / PROPOSALS, write(tracks))
     if format_ != "csv":
-        _write_tasks(tracks, out / TASKS)
+        named = [(track.media, track.task) for track in tracks]
+        write_text(out / TASKS, csv_text([("video", "task"), *named]))
     rows = [
         (
             film.film,
@@ -283,11 +284,6 @@ def _tier(run: Run) -> str:
         return str(run.dataset().provenance.get("tier", ""))
     except CefitoError:  # the data set is not here any more
         return ""
-
-
-def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
-    rows = [(track.media, track.task) for track in tracks]
-    write_text(path, csv_text([("video", "task"), *rows]))
 
 
 def _steps_in(path: Path) -> list[Path]:

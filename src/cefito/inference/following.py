@@ -225,8 +225,8 @@ class FilmSession:
     def _observe(self, row: NDArray[np.floating[Any]] | None, at: float) -> bool:
         new = self.stream.observe(row, at)
         if new:
+            self._seen, self._over = True, False
             self._forget()
-            self._over = False
             if self._reports:
                 *before, last = self._reports
                 rows = (*last.rows, (row, at))
@@ -237,8 +237,7 @@ class FilmSession:
     def finish(self) -> None:
         """Tell that no row follows, until one does."""
         self._over = True
-        for name in ("steps", "outlook", "_recognised"):
-            vars(self).pop(name, None)
+        self._forget()
         self.followed([], FINDING, 0.0)  # sees whether the film shows a known task
 
     def done(self, action: int) -> None:
@@ -247,6 +246,7 @@ class FilmSession:
         self.stream.correct(action)
         self._reports = (*self._reports, report)[-_UNDONE[0] :]
         self.told |= {step.start for step in self.stream.steps()[-1:]}
+        self._seen = True
         self._forget()
         self._judge_again()
 
@@ -276,7 +276,6 @@ class FilmSession:
         return again or stream.steps()
 
     def _forget(self) -> None:
-        self._seen = True
         for name in ("steps", "outlook", "_recognised"):
             vars(self).pop(name, None)
 

@@ -22,10 +22,10 @@ from cefito.progress import Advance
 from cefito.recognition.classifier import (
     RowClassifier,
     fit_classifier,
+    main_directions,
     past_features,
     whole_features,
 )
-from cefito.recognition.classifier import main_directions as main_directions
 from cefito.recognition.scores import Segment, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Rows

@@ -22,6 +22,7 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Standard
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import HeldOutScores, recognised_steps, segments
 from cefito.recognition.settings import RecogniserSettings
@@ -311,6 +312,7 @@ def read_parts(folder: Path, kind: type[Header]) -> tuple[Header, dict[str, dict
 class BaseRecogniser:
     """Base of recognisers: what each of them can do."""
 
+    standard: Standard
     rate: float
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
@@ -320,7 +322,7 @@ class BaseRecogniser:
     @property
     def width(self) -> int:
         """Numbers of a row, D."""
-        raise NotImplementedError
+        return len(self.standard.mean)
 
     @property
     def follows(self) -> bool:

@@ -117,11 +117,6 @@ class SegmentalModel(BaseRecogniser):
             return super().given_orders(orders)
         return replace(self, chain=self.chain.with_orders(orders))
 
-    @property
-    def width(self) -> int:
-        """Numbers of a row, D."""
-        return len(self.standard.mean)
-
     def recognise(
         self,
         rows: NDArray[np.floating[Any]],

@@ -64,11 +64,6 @@ class _YardstickRecogniser(BaseRecogniser):
     rate: float
     taxonomy: Taxonomy
 
-    @property
-    def width(self) -> int:
-        """Numbers of a row, D."""
-        return len(self.standard.mean)
-
     @classmethod
     def fit(
         cls,

@@ -141,7 +141,9 @@ def score_table(
                 "Remove their files in trials and repeat the command."
                 for name, head in metrics.items()
                 if name not in CALIBRATION_HEADS
-                and 0 < len(lacking := _lacking(trials, name)) < len(trials)
+                and 0
+                < len(lacking := [str(t.seed) for t in trials if t.percent(name) is None])
+                < len(trials)
             ]
             notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
@@ -216,11 +218,6 @@ def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
         f"{parameters / 1e6:.2f} M" if parameters else NONE,
         str(len(trials)),
     ]
-
-
-def _lacking(trials: Sequence[ScoredTrial], name: str) -> list[str]:
-    """Seeds whose scores lack a metric."""
-    return [str(trial.seed) for trial in trials if trial.percent(name) is None]
 
 
 def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | None:
