@@ -18,7 +18,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.progress import Advance
 from cefito.recognition.classifier import (
     RowClassifier,
     fit_classifier,
@@ -29,7 +28,7 @@ from cefito.recognition.classifier import (
 from cefito.recognition.scores import Segment, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Rows
-from cefito.training.trainer import TrainingContext
+from cefito.training.steps import NetworkTraining
 
 Labels = NDArray[np.int64]
 _STEPS = 4  # for each direction whose changes are seen
@@ -139,17 +138,13 @@ class Changes:
         background: int,
         rate: float,
         config: RecogniserConfig,
-        *,
-        seed: int,
-        name: str,
-        context: TrainingContext,
-        advance: Advance,
+        training: NetworkTraining,
     ) -> Changes:
         """Train on videos in random orders, of rows [n, P]; further arguments of `fit_classifier`.
 
         There is at most one direction for four steps.
         """
-        generator = np.random.default_rng(seed)
+        seed, generator = training.seed, np.random.default_rng(training.seed)
         moved, names = in_random_orders(
             videos, labels, background, copies=config.rearranged, generator=generator
         )
@@ -162,10 +157,7 @@ class Changes:
                 names,
                 background + 1,
                 config,
-                seed=2 * seed + place,
-                name=f"{name}changes-{part}",
-                context=context,
-                advance=advance,
+                training.of(f"changes-{part}", 2 * seed + place),
             )
             for place, (part, features) in enumerate(
                 (("whole", whole_features), ("past", past_features))
