@@ -65,20 +65,13 @@ class BelievedStep:
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """What a session knows before its first event.
+    """What a session knows before its first event."""
 
-    Attributes:
-        run: A run of the method any-length, whose planner is opened when it is used.
-        task: Id of the task; None to have it inferred.
-        goal_features: Observation after the last step [E]; None if it is unknown.
-        done: Steps done before; None if they are not known.
-        read: Makes features [E] of an observation and its name; None if all are features.
-    """
-
-    run: OpenedRun
-    task: int | None
-    goal_features: NDArray[np.float32] | None
-    done: tuple[BelievedStep, ...] | None
+    run: OpenedRun  # of the method any-length, whose planner is opened when it is used
+    task: int | None  # id; None to have it inferred
+    goal_features: NDArray[np.float32] | None  # after the last step [E]; None if unknown
+    done: tuple[BelievedStep, ...] | None  # steps done before; None if they are not known
+    # makes features [E] of the name of an observation and itself; None if all are features
     read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None
 
     @cached_property

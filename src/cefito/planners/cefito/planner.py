@@ -54,28 +54,17 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner(Sized, BasePlanner):
-    """The paper's planner: task classifier, energy field and search, and what goes beyond it.
-
-    Args:
-        settings: All settings of the method.
-        taxonomy: Tasks and actions.
-        space: Allowed actions of each task.
-        incremental: The trained energy field, in the form that searches use.
-        prior: Prior probabilities of sequences by n-grams.
-        fitted: Weights of the objective "fitted".
-        chain: The chain; None for an imported run.
-        task_model: Task classifier; None if the settings choose none.
-    """
+    """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = ABILITIES
     settings: CefitoSettings
     taxonomy: Taxonomy
-    space: ActionSpace
-    incremental: SearchedField
-    prior: NGramPrior
-    fitted: Weights = CHAIN
-    chain: ChainModel | None = None
-    task_model: TaskModel | None = None
+    space: ActionSpace  # allowed actions of each task
+    incremental: SearchedField  # the trained energy field, in the form that searches use
+    prior: NGramPrior  # probabilities of sequences
+    fitted: Weights = CHAIN  # of the objective "fitted"
+    chain: ChainModel | None = None  # None for an imported run
+    task_model: TaskModel | None = None  # classifier; None if the settings choose none
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
