@@ -307,7 +307,7 @@ class Mistake(Generic[Subject]):
         lacking = [
             attribute
             for attribute in declared
-            if getattr(cls, attribute, "") in ("", getattr(Mistake, attribute, ""))
+            if getattr(cls, attribute, None) in (None, "", getattr(Mistake, attribute, None))
         ]
         if lacking:
             raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
