@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from cyclopts import Group, Parameter
+from numpy.typing import NDArray
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, talk
 from cefito.cli.options import OUTPUT, Several
@@ -23,8 +25,6 @@ from cefito.files import user_cache, value_digest
 from cefito.markup import as_seconds, counted, film_percent, percent
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
     from cefito.line.delivery import Delivery
@@ -434,8 +434,6 @@ def _lines(rate: float, width: int, *, touches: bool) -> Rows:
 
     Times of day, such as Unix times, count from the first row.
     """
-    import numpy as np
-
     lines, rows, first, before = 0, 0, 0.0, 0.0
     try:
         for line in sys.stdin:

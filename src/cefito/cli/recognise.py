@@ -26,6 +26,7 @@ from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, csv_text, film_percent, percent
 from cefito.settings import parse_record
+from cefito.tracks import Track
 from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cefito.inference.whole_videos import Reading
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
-    from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
 PROPOSALS = "proposals.jsonl"
@@ -297,7 +297,6 @@ def _steps_in(path: Path) -> list[Path]:
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
     """Say, and return, what correcting took, for the films of which corrected steps are given."""
     from cefito.inference.proposals import compare, find_proposal
-    from cefito.tracks import Track
     from cefito.tracks.formats.table import TABLES
     from cefito.tracks.reading import read
 

@@ -111,9 +111,8 @@ class Session:
             begin = replace(begin, done=tuple(map(begin.certain, actions)))
         self._begin = begin
         self._events: Events = StepSession(begin)
-        self._plans = dict[
-            tuple[int, int | None, int | None], list[PlannedSequence]
-        ]()  # after these events
+        # after these events
+        self._plans = dict[tuple[int, int | None, int | None], list[PlannedSequence]]()
 
     def copy(self) -> Self:
         """Return a session of the same events, which goes on by itself."""

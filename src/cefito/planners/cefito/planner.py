@@ -376,9 +376,8 @@ class CefitoPlanner(Sized, BasePlanner):
             advance(count * share)
 
         watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
-        left = sorted(
-            tasks, key=lambda hypothesis: hypothesis.task
-        )  # a task's queries share tables
+        # a task's queries share tables
+        left = sorted(tasks, key=lambda hypothesis: hypothesis.task)
         while left and not (stop and stop()):
             together = searched_together(left, self.space, self.prior, self.horizon)
             batch, left = left[:together], left[together:]
@@ -399,9 +398,8 @@ class CefitoPlanner(Sized, BasePlanner):
             for hypothesis, task_plans in zip(batch, batch_plans, strict=True):
                 check_finite(task_plans, first + hypothesis.query)
                 parts[hypothesis.query].append((hypothesis, task_plans))
-        missed = {
-            hypothesis.query for hypothesis in left
-        }  # stopped before all their tasks were searched
+        # stopped before all their tasks were searched
+        missed = {hypothesis.query for hypothesis in left}
         answers = []
         for query, by_hypothesis in enumerate(parts):
             plans = merged(by_hypothesis, top_k) if by_hypothesis else no_plans(self.horizon)
