@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import App
 
@@ -20,6 +21,7 @@ from cefito.cli.options import (
     with_options,
 )
 from cefito.cli.values import Flag, said_as_json
+from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.robots import INFO, is_robot, open_robot
 from cefito.data.source import Source, read_common
@@ -28,12 +30,6 @@ from cefito.files import check_target, write_text
 from cefito.locks import check_new
 from cefito.markup import counted, listed
 from cefito.tracks.formats import Written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cefito.data.prepared import PreparedDataset
-
 
 _OBSERVING = [  # whether rows are kept has another default for your own data
     (name, kind, None if name in ("timeline", "transposed") else default)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
+import torch
 from numpy.typing import ArrayLike
 
 from cefito.data.vocabulary import find_action, find_task
@@ -18,9 +19,6 @@ from cefito.progress import Progress
 from cefito.tracks import Track
 from cefito.verification.order_files import read_orders
 from cefito.verification.verifier import Verifier
-
-if TYPE_CHECKING:
-    import torch
 
 Source = ArrayLike | Path | str | Recording
 """Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
