@@ -69,15 +69,7 @@ def read_record(
 def parse_record(
     kind: type[AnyRecord], text: str, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of JSON.
-
-    Args:
-        kind: Class of the record.
-        text: JSON.
-        what: Begins the error: file and complaint.
-        remedy: Ends it: what the user can do.
-        error: Class of the error.
-    """
+    """Make a record of a JSON text; the other arguments are as of `read_record`."""
     try:
         return kind.model_validate_json(text, strict=True)
     except ValidationError as problem:

@@ -127,11 +127,7 @@ def recordings_of(
 ) -> Iterator[Recording]:
     """Yield the rows of videos; those of files are named before the first is encoded.
 
-    Args:
-        run: The run whose rows they are like.
-        sources: Videos, each as of `recognise`.
-        video: Name of videos that are given as rows.
-        reading: How videos are read.
+    Arguments are as of `recognised_videos`.
     """
     files: list[str] = []
     for source in sources:

@@ -158,15 +158,7 @@ class Ensemble(Sized, Generic[Network]):
         settings: Any,  # noqa: ARG003
         *arrays: Any,
     ) -> Any:
-        """Return the loss of a network on the device.
-
-        Args:
-            network: Network to be trained.
-            train: Training windows.
-            val: Validation windows.
-            settings: Settings of the method.
-            arrays: What else the loss is made of.
-        """
+        """Return the loss of a network on the device; arguments as of `train_networks`."""
         return cls.loss(network, train, val, *arrays)
 
     @classmethod

@@ -92,12 +92,7 @@ def score_table(
 
     Videos are resampled, or seeds for results of an earlier version without intervals.
     The two best of each column are ranked, without rows given a task or scored on a sample.
-
-    Args:
-        results: Scores of a study.
-        horizon: T.
-        published: Table as in `published_rows`; empty for none.
-        ordered: Leave rows in the order of the study.
+    Arguments beside the horizon are as of `result_tables`.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -292,11 +287,7 @@ def difference_table(
 ) -> Table:
     """Success rate of every row less that of one row, over common seeds and windows, best first.
 
-    Args:
-        results: Scores of a study.
-        horizon: T.
-        against: Row that others are compared with; by default the first.
-        ordered: Leave rows in the order of the study.
+    Arguments beside the horizon are as of `result_tables`.
     """
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)

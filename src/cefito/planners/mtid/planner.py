@@ -57,13 +57,7 @@ class Interpolation(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: Draws the dropout; None for none.
-        """
+        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
         drop = dropping(self.dropout, generator)
         # the goal's share in each latent, α [N, 1]
         share = torch.sigmoid(self.share(self.share.weight.new_ones(1)))[:, None]
