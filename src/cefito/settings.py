@@ -321,13 +321,9 @@ def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -
 
 
 def is_called(dataset: str, name: str) -> bool:
-    """Return whether a data set has a name, alone or with more behind the word.
+    """Return whether a data set has a published name, alone or with more behind the word.
 
     "coin-simulated" is called "coin", and "coins" is not.
-
-    Args:
-        dataset: Name of the data set.
-        name: Name of a published one.
     """
     return dataset.startswith(name) and not dataset[len(name) : len(name) + 1].isalnum()
 

@@ -59,12 +59,7 @@ class Gate:
         self._seconds = 0.0
 
     def update(self, followed: Followed, *, ended: bool = False) -> list[Confirmed]:
-        """Take what was recognised, and return what the recogniser confirms.
-
-        Args:
-            followed: What was recognised in the rows so far.
-            ended: Whether no row follows.
-        """
+        """Take what was recognised, `ended` if no row follows; return what that confirms."""
         before, self._seconds = len(self.confirmed), followed.seconds
         over = ended or (followed.now is None and followed.ended >= OVER)
         seen = [*followed.done, *([] if followed.now is None else [followed.now])]

@@ -36,12 +36,7 @@ _AFTER = 4  # rows after the last step of a video that show what it left behind
 
 
 def change_features(features: Rows, directions: Rows) -> Rows:
-    """Return a row less each of its averages, along C directions [n, M C].
-
-    Args:
-        features: Row and M averages of P numbers each [n, (M + 1) P].
-        directions: Directions [P, C].
-    """
+    """Return rows [n, (M + 1) P] less each of M averages along directions [P, C]: [n, M C]."""
     blocks = features.reshape(len(features), -1, len(directions)) @ directions
     return (blocks[:, :1] - blocks[:, 1:]).reshape(len(features), -1)
 

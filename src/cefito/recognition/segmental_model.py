@@ -168,11 +168,7 @@ class SegmentalModel(BaseRecogniser):
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
     def doubted_so_far(self, scaled: Rows) -> Floats:
-        """Return p(x | label) of rows so far with doubt, as if they were a whole video [n, K + 1].
-
-        Args:
-            scaled: Rows as `Standard.scaled` returns them [n, P].
-        """
+        """Return p(x | label) of rows so far with doubt, as if of a whole video [n, K + 1]."""
         both = self._logs(whole_features(scaled, self.config, self.rate), past=False, both=True)
         return self._doubtful(self._attending(scaled, both) if self.doubt_attends else both)
 

@@ -388,14 +388,10 @@ class StepStream:
         return self.tasks if self._drawn_from is None else self._drawn_from[2]
 
     def drawn_steps(self, task: int, count: int) -> list[tuple[Step, ...]]:
-        """Return the steps so far in sequences that are drawn with doubt in the usual order.
+        """Return the steps so far in sequences that are drawn with doubt in a task's usual order.
 
         Settled steps are in each of them. They are drawn for the first `doubted_rows` rows, a
         number that grows by five. Without `doubted`, there is none.
-
-        Args:
-            task: Id of the task.
-            count: Number of sequences.
         """
         if self._drawn_from is None or not self._drawn_from[1].recent:
             return []

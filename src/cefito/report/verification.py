@@ -120,12 +120,7 @@ class Duration:
 
 
 def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Duration]:
-    """Return the durations of all steps, by task in their usual order.
-
-    Args:
-        videos: Videos that were verified, whose `group` is the worker.
-        verifier: Knows the usual lengths.
-    """
+    """Return the durations of all steps, by task in their usual order; groups are workers."""
     seconds: dict[tuple[int, str, str], dict[str, list[float]]] = {}
     actions: dict[tuple[int, str, str], int | None] = {}
     for video in videos:

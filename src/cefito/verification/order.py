@@ -345,10 +345,6 @@ def right_share(shown: Any, videos: Any) -> Any:
     """Return the probability that a right video shows what k of n of them do: (k + α) / (n + 2 α).
 
     Most orders are fixed, and the others free: Beta(α, α) with a small α is their prior.
-
-    Args:
-        shown: k.
-        videos: n.
     """
     return (shown + _EITHER) / (videos + 2 * _EITHER)
 
