@@ -303,13 +303,7 @@ class FilmSession:
         )
 
     def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
-        """Return what was recognised, with the given next steps and findings that are likely.
-
-        Args:
-            ahead: The next steps.
-            least: Least probability of a finding.
-            lag: Seconds of the last rows, which say more surely which step went on before them.
-        """
+        """Return what was recognised as of `Session.followed`, with next steps that are given."""
         stream, taxonomy = self.stream, self._run.taxonomy
         later = 0 if self._over else round(lag * stream.recogniser.rate)
         steps, tasks = stream.steps(later) if later else self._recognised, self.tasks

@@ -471,14 +471,7 @@ class TrainedNetwork(Ensemble[Network]):
         context: TrainingContext = TrainingContext(),
         **parts: Any,
     ) -> Self:
-        """Load what was saved in a folder.
-
-        Args:
-            folder: Folder.
-            settings: Settings of the method.
-            context: Device.
-            parts: Fields beside the networks.
-        """
+        """Load what was saved, as of `Planner.load`; parts are fields beside the networks."""
         networks, metadata = cls.read(folder, settings, context.device)
         return cls(networks, Shape(**json.loads(metadata["shape"])), **parts)
 
