@@ -115,11 +115,7 @@ class SensorRecipe(Record):
         )
 
     def rows(self, path: Path | str) -> NDArray[np.float32]:
-        """Make the rows [n, D] of a video: a table, or a folder of tables.
-
-        Raises:
-            DataError: A table that cannot be read, or without the channels.
-        """
+        """Make the rows [n, D] of a video: a table, or a folder of tables (DataError)."""
         return self.scaled(unscaled(read_tables(Path(path), self.channels), self))
 
     def scaled(self, numbers: Floats) -> NDArray[np.float32]:

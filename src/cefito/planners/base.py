@@ -191,11 +191,7 @@ class Planner(Protocol):
         """Describe its parts."""
 
     def with_search(self, settings: PlanningConfig) -> Self:
-        """Return a planner that searches in another way; this one stays unchanged.
-
-        Raises:
-            ConfigError: It has no search that could be changed.
-        """
+        """Return a planner that searches in another way (ConfigError if it has no search)."""
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task it plans each query for [N]; None if it has no notion of tasks."""

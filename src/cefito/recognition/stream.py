@@ -463,11 +463,7 @@ class StepStream:
 
 
 def step_stream(recogniser: Recogniser, task: int | None = None) -> StepStream:
-    """Return a stream that a session reads: it has next steps, and takes corrections.
-
-    Raises:
-        ConfigError: The recogniser has none.
-    """
+    """Return a stream with next steps and corrections (ConfigError if the recogniser has none)."""
     stream = recogniser.stream(task)
     if not isinstance(stream, StepStream):
         raise refused("tell next steps")

@@ -513,11 +513,7 @@ def timecode(frame: int, rate: float) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number of at most 18 plain digits.
-
-    Raises:
-        ValueError: The text is none.
-    """
+    """Return a whole number of at most 18 plain digits (ValueError)."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
         raise ValueError(f"{text[:40]!r} is not a whole number of at most 18 digits")
     return int(text)

@@ -454,11 +454,7 @@ def log_length(start: float, end: float) -> float:
 
 
 def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Return all orders that edges say, also those that follow from others.
-
-    Raises:
-        ConfigError: Edges in a circle.
-    """
+    """Return all orders that edges say, also those that follow (ConfigError for a circle)."""
     pairs = list(edges)
     actions, places = np.unique(np.array(pairs, dtype=np.int64).reshape(-1, 2), return_inverse=True)
     found = np.zeros((len(actions), len(actions)), dtype=bool)

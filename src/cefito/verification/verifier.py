@@ -230,11 +230,7 @@ class Verifier:
         return replace(self, orders=tuple(orders))
 
     def given(self, graphs: Mapping[int, tuple[Edges, Iterable[int]]]) -> Self:
-        """Return the verifier with the edges and optional actions that a person gives, by task.
-
-        Raises:
-            ConfigError: Edges in a circle.
-        """
+        """Return it with a person's edges and optional actions (ConfigError for a circle)."""
         orders = list(self.orders)
         for task, graph in graphs.items():
             try:

@@ -118,11 +118,7 @@ class CefitoPlanner(Sized, BasePlanner):
 
     @classmethod
     def load(cls, folder: Path | str, **options: Any) -> Self:
-        """Load the planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files.
-        """
+        """Load the planner that was saved in a folder (RunError)."""
         planner = cls(**read_planner(Path(folder), **options))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
