@@ -296,15 +296,12 @@ class Ensemble(Sized, Generic[Network]):
     def read(
         cls, folder: Path | str, settings: Any, device: torch.device | str
     ) -> tuple[tuple[Network, ...], dict[str, str]]:
-        """Return the networks that were saved in a folder, and the metadata of their file.
+        """Return the networks saved in a folder, and the metadata of their file (RunError).
 
         Args:
             folder: Folder.
             settings: Settings of the method.
             device: A torch device.
-
-        Raises:
-            RunError: A missing or damaged file, or one of another configuration.
         """
         path, config = Path(folder) / f"{cls.part}.safetensors", cls.config_of(settings)
         tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)

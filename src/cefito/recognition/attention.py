@@ -38,7 +38,7 @@ def fit_attention(
     config: RecogniserConfig,
     training: NetworkTraining,
 ) -> ASFormer | None:
-    """Train on videos in random order, one a step, of long ones a random part.
+    """Train on videos in random order, one a step, of long ones a random part (RunError).
 
     Args:
         videos: Standardised rows [n, P] of each video.
@@ -49,9 +49,6 @@ def fit_attention(
 
     Returns:
         None if its settings have no such network.
-
-    Raises:
-        RunError: The training diverged.
     """
     if config.attention is None:
         return None

@@ -87,13 +87,10 @@ def open_store(settings: ServiceSettings) -> SessionStore | None:
 
 
 class FileStore:
-    """A file for each session in a folder; places are numbers of bytes.
+    """A file for each session in a folder (DataError); places are numbers of bytes.
 
     Args:
         folder: Of the service; the files are in its folder `sessions`.
-
-    Raises:
-        DataError: The folder cannot be made.
     """
 
     shared = False

@@ -79,7 +79,7 @@ def take_steps(
     advance: Advance,
     log: MetricsLog | None = None,
 ) -> None:
-    """Train a network in place.
+    """Train a network in place (RunError if the loss becomes NaN or infinite).
 
     Args:
         network: Network.
@@ -87,9 +87,6 @@ def take_steps(
         steps: Number of steps, learning rate and the rest.
         advance: Called after each step; if it raises `EnoughSteps`, the training ends.
         log: Gets the mean loss of every 50 steps.
-
-    Raises:
-        RunError: The loss became NaN or infinite.
     """
     rate, device = steps.learning_rate, next(network.parameters()).device.type
     weights = _joined(network)
