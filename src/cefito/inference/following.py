@@ -77,14 +77,7 @@ class _Report:
 
 
 class FilmSession:
-    """Guidance by the rows of a video, in which the run's recogniser finds the steps.
-
-    Args:
-        begin: What is known before the first row.
-
-    Raises:
-        RunError: The run has no recogniser.
-    """
+    """Guidance by rows of a video, by the run's recogniser (RunError if there is none)."""
 
     follows_rows = True
 

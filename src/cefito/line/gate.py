@@ -145,11 +145,7 @@ class Gate:
 
 
 class Lines:
-    """Lines of a person, read by a thread so that rows do not wait for them.
-
-    Args:
-        file: A text file, such as the standard input.
-    """
+    """Lines of a person in a text file, read by a thread so that rows do not wait for them."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._ended = file, False

@@ -87,11 +87,7 @@ def open_store(settings: ServiceSettings) -> SessionStore | None:
 
 
 class FileStore:
-    """A file for each session in a folder (DataError); places are numbers of bytes.
-
-    Args:
-        folder: Of the service; the files are in its folder `sessions`.
-    """
+    """A file for each session in a folder `sessions` (DataError); places are numbers of bytes."""
 
     shared = False
 

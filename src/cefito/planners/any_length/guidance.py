@@ -266,12 +266,7 @@ def guides_sessions(planner: Planner) -> TypeGuard[SessionPlanner]:
 
 
 class SessionModel:
-    """The exact inference of a model of any length that a live session needs.
-
-    Args:
-        model: The trained model.
-        lengths: Numbers of steps that may follow.
-    """
+    """The exact inference of a model of any length, for lengths that a live session needs."""
 
     @torch.inference_mode()
     def __init__(self, model: AnyLengthModel, lengths: Sequence[int]) -> None:
