@@ -262,15 +262,10 @@ def _numbers(
     clock: bool = False,
     name: str = "time",
 ) -> Floats:
-    """Return the numbers in cells [n], NaN where there is none; a time stamp must be there.
+    """Return the numbers in cells [n] of a column, NaN where there is none.
 
-    Args:
-        cells: Cells of one column.
-        lines: Line of each.
-        path: File, for messages.
-        comma: Whether a comma is the sign of decimals.
-        clock: Whether they are time stamps, which may be dates and times.
-        name: Name of the column, for messages.
+    Time stamps (`clock`) may be dates and times, and each must be there. Lines, path and name are
+    for messages.
     """
     try:
         numbers = np.array(cells, dtype=np.float64)

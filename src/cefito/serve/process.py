@@ -276,11 +276,7 @@ def make_server(
 ) -> uvicorn.Server:
     """Return the server of an application, with as many connections as there may be open files.
 
-    Args:
-        app: The application.
-        settings: Settings of the service.
-        peers: This process among those of the service; None if it is alone.
-        kept: What becomes of live sessions when it ends, for the log; "" without sessions.
+    `peers` are the processes of the service, None if it is alone; the others are as of `serve`.
     """
     seconds = settings.limits.receive_seconds
     return _Server(
