@@ -195,12 +195,9 @@ def _is_json(text: bytes) -> bool:
 
 
 def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages.
+    """Refuse all but regular files (a pipe waits, a device may not end).
 
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
+    Arguments are as of `read_bytes`.
     """
     try:
         mode = path.stat().st_mode
@@ -217,10 +214,7 @@ def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataE
 def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
     """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should.
 
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
+    Arguments are as of `read_bytes`.
     """
     check_regular(path, remedy, error)
     with explained(path, "cannot be read", remedy, error=error), path.open("rb") as file:
@@ -267,15 +261,7 @@ def read_text(
     encoding: str = "utf-8",
     setting: str = "",
 ) -> str:
-    """Read a text file as `read_bytes` does; every end of a line becomes a line feed.
-
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
-        encoding: Encoding of the text.
-        setting: Setting at fault.
-    """
+    """Read a text with the arguments of `read_bytes`; every end of a line becomes a line feed."""
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
         text = read_bytes(path, remedy, error, setting=setting).decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -284,14 +270,7 @@ def read_text(
 def read_json(
     path: Path, remedy: str, error: type[CefitoError] = DataError, *, most: int = MAX_JSON
 ) -> Any:
-    """Read a JSON file as `read_bytes` does.
-
-    Args:
-        path: File.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
-        most: Largest size in bytes.
-    """
+    """Read a JSON file with the arguments of `read_bytes`."""
     with explained(path, "not valid JSON", remedy, *NOT_JSON, error=error):
         return parse_json(read_bytes(path, remedy, error, most=most).decode("utf-8"))
 
@@ -422,11 +401,7 @@ def load_tensors(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt".
 
-    Args:
-        path: File.
-        framework: "np" for NumPy arrays, "pt" for torch tensors.
-        remedy: End of messages: what the user can do.
-        error: Class of the error.
+    The other arguments are as of `read_bytes`.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -268,11 +268,7 @@ def is_number(cell: str) -> bool:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds of a time: "43.27", "43,27", "0:30", "00:43.27" or "1:02:03,5".
-
-    Raises:
-        ValueError: The text is not a time.
-    """
+    """Return the seconds of a time (ValueError): "43.27", "43,27", "0:30" or "1:02:03,5"."""
     written = text.strip()
     number = clock = None
     if len(written) <= _LONGEST:
@@ -287,11 +283,7 @@ def parse_seconds(text: str) -> float:
 
 
 def as_seconds(value: Any) -> float:
-    """Return the seconds of a number, or of a time as text; refuse truth values.
-
-    Raises:
-        ValueError: The value is not a time.
-    """
+    """Return the seconds of a number, no truth value, or of a time as text (ValueError)."""
     if isinstance(value, str):
         return parse_seconds(value)
     if isinstance(value, bool) or not isinstance(value, Real):

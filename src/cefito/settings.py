@@ -69,15 +69,7 @@ def read_record(
 def parse_record(
     kind: type[AnyRecord], text: str, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
-    """Make a record of JSON.
-
-    Args:
-        kind: Class of the record.
-        text: JSON.
-        what: Begins the error: file and complaint.
-        remedy: Ends it: what the user can do.
-        error: Class of the error.
-    """
+    """Make a record of a JSON text; the other arguments are as of `read_record`."""
     try:
         return kind.model_validate_json(text, strict=True)
     except ValidationError as problem:
@@ -329,13 +321,9 @@ def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -
 
 
 def is_called(dataset: str, name: str) -> bool:
-    """Return whether a data set has a name, alone or with more behind the word.
+    """Return whether a data set has a published name, alone or with more behind the word.
 
     "coin-simulated" is called "coin", and "coins" is not.
-
-    Args:
-        dataset: Name of the data set.
-        name: Name of a published one.
     """
     return dataset.startswith(name) and not dataset[len(name) : len(name) + 1].isalnum()
 

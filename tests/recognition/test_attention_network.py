@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from cefito.recognition.held_out import attention_harms, chosen_attention
 from cefito.recognition.recogniser import SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
+from cefito.training.steps import NetworkTraining
 from cefito.training.trainer import TrainingContext
 from row_films import SMALL, prepared_films
 
@@ -76,18 +76,22 @@ def test_the_steps_of_films_are_learned(films, config):
         for video, shown in zip(films.videos, rows, strict=True)
     ]
     counted = []
-    given: Any = {"seed": 0, "name": "x", "context": TrainingContext(), "advance": counted.append}
-    network = fit_attention(rows[:10], labels[:10], 7, config, **given)
+
+    def advance(count=1, *, note=""):
+        counted.append(count)
+
+    training = NetworkTraining(context=TrainingContext(), advance=advance, seed=0, name="x")
+    network = fit_attention(rows[:10], labels[:10], 7, config, training)
     assert network is not None
     assert sum(counted) == 120
     logs = attended(network, rows[12])
     np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1, rtol=1e-5)
     assert (logs.argmax(axis=1) == labels[12]).mean() > 0.9
-    again = fit_attention(rows[:10], labels[:10], 7, config, **given)
+    again = fit_attention(rows[:10], labels[:10], 7, config, training)
     assert again is not None
     np.testing.assert_array_equal(attended(again, rows[12]), logs)
     without = config.model_copy(update={"attention_layers": 0})
-    assert fit_attention(rows[:10], labels[:10], 7, without, **given) is None
+    assert fit_attention(rows[:10], labels[:10], 7, without, training) is None
 
 
 def test_whole_videos_are_seen_by_both(fitted, films):

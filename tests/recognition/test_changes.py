@@ -7,9 +7,9 @@ from cefito.recognition.changes import (
     change_features,
     in_random_orders,
     left_behind,
-    main_directions,
     rearranged,
 )
+from cefito.recognition.classifier import main_directions
 
 MARKS = np.array([[1, 0, 0], [0, 2, 0], [0, 0, 4]], dtype=np.float32)  # of each action
 

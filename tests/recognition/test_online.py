@@ -7,8 +7,8 @@ import pytest
 
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.online import LabelRule, OnlineRecogniser
-from cefito.recognition.recogniser import step_stream
 from cefito.recognition.settings import OnlineConfig
+from cefito.recognition.stream import step_stream
 from row_films import prepared_films
 
 

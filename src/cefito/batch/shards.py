@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from cefito.batch.planning import PIECE, BadRow, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
@@ -174,8 +176,6 @@ class ShardPlanner:
 
     def __call__(self, shard: tuple[int, list[Row]]) -> None:
         """Plan a shard, given as its number and its rows, and write it."""
-        import torch
-
         number, rows = shard[0], [row.parsed() for row in shard[1]]
         files, before = files_digest(rows, self.folder), torch.get_num_threads()
         plans: list[PlanRow] = []
@@ -209,8 +209,6 @@ def _reopened(
     device: str,
     *options: Any,
 ) -> ShardPlanner:
-    import torch
-
     run = open_run(folder, device=torch.device(device))
     if run.files != files:
         raise RunError(f"{folder}: was replaced while it plans a batch. Repeat the command.")

@@ -16,14 +16,18 @@ from cefito.cli.options import Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
 from cefito.cli.values import Flag
 from cefito.data.folds import By
+from cefito.data.prepared import open_dataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
+from cefito.files import write_text
 from cefito.markup import counted, csv_text
+from cefito.planners.methods import SERVER, PlannerVariant, check_sections, find_method, load_config
 from cefito.recognition.methods import RECOGNISERS
+from cefito.runtime import pick_device
+from cefito.settings import is_called
 from cefito.training.trackers import TrackerName
 
 if TYPE_CHECKING:
-    from cefito.planners.methods import PlannerVariant
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
@@ -120,7 +124,6 @@ class StudyOptions:
 
     def study(self, dataset: Path, **rest: Any) -> Study:
         """The study of these options on a data set, with the rest of its attributes."""
-        from cefito.data.prepared import open_dataset
         from cefito.study.study import Study
 
         return Study(
@@ -209,7 +212,6 @@ def compare(
     changes = known_settings(options.set_)
     options.check_columns()
     from cefito.executors import make_executor
-    from cefito.planners.methods import check_sections
 
     make_executor(executor, workers=options.workers, address=address)  # refused before it is paid
     if planners is None:
@@ -284,9 +286,7 @@ def _named_rows(
 
     Rows of "all" that cannot be asked are left out; those that are named are refused (ConfigError).
     """
-    from cefito.data.prepared import open_dataset
     from cefito.planners.language_model.method import NO_PICTURES, NO_SERVER
-    from cefito.planners.methods import SERVER, find_method, load_config
     from cefito.study.trials import find_rows
 
     names = _names(planners)
@@ -339,8 +339,6 @@ def _compare_recognisers(
     how: Mapping[str, Any],
 ) -> int:
     """Compare recognisers, and return the exit code; `how` has the executor and folds."""
-    from cefito.data.prepared import open_dataset
-    from cefito.runtime import pick_device
     from cefito.study.recognition import compare_recognisers, count_scores
     from cefito.study.study import check_share
 
@@ -438,7 +436,6 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
 
 def _finish(results: Results, how: _Shown, problems: Sequence[str]) -> int:
     """Write and show the results and problems of a study, and return the exit code."""
-    from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS
     from cefito.study.tables import result_tables, score_lines
@@ -533,8 +530,6 @@ def reproduce(
     changes = known_settings(options.set_)
     options.check_columns()
     from cefito.cli.prepare import Observed, prepare_benchmark
-    from cefito.planners.methods import check_sections
-    from cefito.settings import is_called
     from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.running import missing_trials
     from cefito.study.study import check_study

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from cyclopts import Group, Parameter
+from numpy.typing import NDArray
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, talk
 from cefito.cli.options import OUTPUT, Several
@@ -23,8 +25,6 @@ from cefito.files import user_cache, value_digest
 from cefito.markup import as_seconds, counted, film_percent, percent
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cefito.inference.following import Followed
     from cefito.inference.session import Session
     from cefito.line.delivery import Delivery
@@ -170,11 +170,12 @@ def follow(
             whole.check_task(opened, session.task)
             rows = ((place / whole.rate, row) for place, row in enumerate(whole.rows))
         doors = _gate(session, critical) if gate else None
+        by = "rows" if stdin is not None else "terminal" if sys.stdin.isatty() else "input"
         film = _Film(
             session,
             Telling(),
             doors,
-            hint=_HINTS[_hand(stdin)],
+            hint=_HINTS[by],
             least=least,
             lag=lag,
             ends=camera is None,
@@ -205,11 +206,6 @@ _HINTS = {
     "input": "a line with its name on the input confirms it, skip NAME skips it",
     "rows": 'a line {"confirm": NAME} confirms it, {"skip": NAME} skips it',
 }
-
-
-def _hand(stdin: str | None) -> str:
-    """Return how a person confirms steps."""
-    return "rows" if stdin is not None else "terminal" if sys.stdin.isatty() else "input"
 
 
 def _gate(session: Session, critical: tuple[str, ...]) -> Gate:
@@ -438,8 +434,6 @@ def _lines(rate: float, width: int, *, touches: bool) -> Rows:
 
     Times of day, such as Unix times, count from the first row.
     """
-    import numpy as np
-
     lines, rows, first, before = 0, 0, 0.0, 0.0
     try:
         for line in sys.stdin:

@@ -31,6 +31,7 @@ from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, parse_constraints
 from cefito.inference.question import AnyQuestion, Question
 from cefito.planners.base_planner import check_partial
+from cefito.planners.queries import Queries
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runtime import pick_device
 from cefito.search.constraints import Constraints, declared
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cefito.inference.observer import Observer
-    from cefito.planners.base import Queries
     from cefito.runs.run import Run
 
 
@@ -288,7 +288,6 @@ class QueryOptions:
     ) -> tuple[Queries, NDArray[int64] | None]:
         """Return the query of the observations, and its annotated actions if they are known."""
         from cefito.inference.query import query_from_features, query_from_files, query_from_video
-        from cefito.planners.queries import Queries
 
         start, end = self.start, self.end
         if self.video is not None and kind == "a video of a data set":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import App
 
@@ -20,20 +21,15 @@ from cefito.cli.options import (
     with_options,
 )
 from cefito.cli.values import Flag, said_as_json
+from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.robots import INFO, is_robot, open_robot
+from cefito.data.source import Source, read_common
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.locks import check_new
 from cefito.markup import counted, listed
 from cefito.tracks.formats import Written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cefito.data.prepared import PreparedDataset
-    from cefito.data.source import Source
-
 
 _OBSERVING = [  # whether rows are kept has another default for your own data
     (name, kind, None if name in ("timeline", "transposed") else default)
@@ -193,7 +189,6 @@ def _prepare_own(
     from cefito.data.readers.custom import prepare as prepare_own
     from cefito.data.readers.frame_folder import is_frame_folder
     from cefito.data.readers.step_source import read_steps
-    from cefito.data.source import read_common
 
     if len(sources) == 1 and is_robot(sources[0]):
         (robot,), sources = sources, [sources[0] / INFO]

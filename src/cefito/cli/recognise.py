@@ -26,6 +26,7 @@ from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.markup import counted, csv_text, film_percent, percent
 from cefito.settings import parse_record
+from cefito.tracks import Track
 from cefito.tracks.formats import WRITERS, Written
 from cefito.tracks.writing import format_of, write_tracks
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cefito.inference.whole_videos import Reading
     from cefito.parts.opened import OpenedRun
     from cefito.runs.run import Run
-    from cefito.tracks import Track
     from cefito.tracks.document import Choices, Format
 
 PROPOSALS = "proposals.jsonl"
@@ -255,7 +255,8 @@ def annotate(
     _write(tracks, out / "STEPS.csv" if format_ == "csv" else out, WRITERS[format_], rate)
     write_text(out / PROPOSALS, write(tracks))
     if format_ != "csv":
-        _write_tasks(tracks, out / TASKS)
+        named = [(track.media, track.task) for track in tracks]
+        write_text(out / TASKS, csv_text([("video", "task"), *named]))
     rows = [
         (
             film.film,
@@ -285,11 +286,6 @@ def _tier(run: Run) -> str:
         return ""
 
 
-def _write_tasks(tracks: Sequence[Track], path: Path) -> None:
-    rows = [(track.media, track.task) for track in tracks]
-    write_text(path, csv_text([("video", "task"), *rows]))
-
-
 def _steps_in(path: Path) -> list[Path]:
     """Return the files of steps of a folder, but for what was proposed; else the path itself."""
     from cefito.tracks.reading import find_steps
@@ -301,7 +297,6 @@ def _steps_in(path: Path) -> list[Path]:
 def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[str, Any]:
     """Say, and return, what correcting took, for the films of which corrected steps are given."""
     from cefito.inference.proposals import compare, find_proposal
-    from cefito.tracks import Track
     from cefito.tracks.formats.table import TABLES
     from cefito.tracks.reading import read
 

@@ -6,7 +6,6 @@ import ipaddress
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ from cefito.cli.console import (
     talk,
     volume,
 )
-from cefito.cli.options import Several, SeveralPaths, field_options, options_class
+from cefito.cli.options import Several, SeveralPaths, field_options, with_options
 from cefito.cli.values import Flag
 from cefito.errors import ConfigError
 from cefito.locks import locked
@@ -54,14 +53,10 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True)
+@with_options(field_options(Limits.model_fields, names=_NAMES), Group("Limits", sort_key=1))
 class LimitOptions:
-    """Limits of the service. Fields: those of `Limits` that have a description."""
+    """Limits of the service: the fields of `Limits` that have a description."""
 
-
-if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    _OPTIONS = field_options(Limits.model_fields, names=_NAMES)
-    LimitOptions = options_class(LimitOptions, _OPTIONS, Group("Limits", sort_key=1))
 
 _DEFAULTS = LimitOptions()
 

@@ -185,11 +185,7 @@ class RobotDataset:
         return self.episodes[number]
 
     def film(self, number: int, camera: str | None) -> Film:
-        """Return the film of an episode by a camera; errors are those of `camera`.
-
-        Raises:
-            DataError: The camera has no film of the episode.
-        """
+        """Return the film of an episode by a camera (DataError without one, or as of `camera`)."""
         key, films = self.camera(camera), self.episode(number).films
         if key not in films:
             problem = f"has no film of episode {number} by {key}. Leave it out"
@@ -308,11 +304,7 @@ def is_robot(folder: Path) -> bool:
 
 
 def open_robot(folder: Path) -> RobotDataset:
-    """Open a LeRobot data set; one that has not changed since the last call is not read again.
-
-    Raises:
-        DataError: Another version, or a damaged file.
-    """
+    """Open a LeRobot data set (DataError); one that has not changed since is not read again."""
     path = folder / INFO
     with explained(path, "cannot be read", _AGAIN):
         return _opened(folder, path.stat().st_mtime_ns)

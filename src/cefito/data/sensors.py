@@ -115,11 +115,7 @@ class SensorRecipe(Record):
         )
 
     def rows(self, path: Path | str) -> NDArray[np.float32]:
-        """Make the rows [n, D] of a video: a table, or a folder of tables.
-
-        Raises:
-            DataError: A table that cannot be read, or without the channels.
-        """
+        """Make the rows [n, D] of a video: a table, or a folder of tables (DataError)."""
         return self.scaled(unscaled(read_tables(Path(path), self.channels), self))
 
     def scaled(self, numbers: Floats) -> NDArray[np.float32]:
@@ -266,15 +262,10 @@ def _numbers(
     clock: bool = False,
     name: str = "time",
 ) -> Floats:
-    """Return the numbers in cells [n], NaN where there is none; a time stamp must be there.
+    """Return the numbers in cells [n] of a column, NaN where there is none.
 
-    Args:
-        cells: Cells of one column.
-        lines: Line of each.
-        path: File, for messages.
-        comma: Whether a comma is the sign of decimals.
-        clock: Whether they are time stamps, which may be dates and times.
-        name: Name of the column, for messages.
+    Time stamps (`clock`) may be dates and times, and each must be there. Lines, path and name are
+    for messages.
     """
     try:
         numbers = np.array(cells, dtype=np.float64)

@@ -291,12 +291,7 @@ def find_task(taxonomy: Taxonomy, sought: int | str, *, setting: str = "task") -
 
     Case, spaces and punctuation matter only between names that differ in nothing else. Text is a
     name if one is equal to it; other whole numbers are ids, as are "id:3" and a number that is not
-    text. "name:3" is no id.
-
-    Args:
-        taxonomy: Names of tasks and actions.
-        sought: Id or name.
-        setting: Setting at fault if there is none.
+    text. "name:3" is no id. Arguments are as of `find_action`.
     """
     ids, _ = _find(taxonomy.tasks, sought, "task", setting)
     if len(ids) > 1:
@@ -339,10 +334,7 @@ def find_action(
 def find_done(taxonomy: Taxonomy, sought: int | str, *, task: int | None = None) -> int:
     """Find the id of a step that was done: an action of the task, if it has one, or of any.
 
-    Args:
-        taxonomy: Names of tasks and actions.
-        sought: Id or name.
-        task: Id of the task.
+    Arguments are as of `find_action`.
     """
     ids = find_actions(taxonomy, sought, task=task, setting="done")
     return ids[0] if len(ids) == 1 else find_action(taxonomy, sought, task=task, setting="done")
@@ -353,11 +345,7 @@ def find_actions(
 ) -> tuple[int, ...]:
     """Ascending ids of all actions of a name: of the task if it has some, else of any task.
 
-    Args:
-        taxonomy: Names of tasks and actions.
-        sought: Id or name.
-        task: Id of the task.
-        setting: Setting at fault if there is none.
+    Arguments are as of `find_action`.
     """
     first = () if task is None else taxonomy.tasks[task].actions
     return _find(taxonomy.actions, sought, "action", setting, first)[0]

@@ -41,19 +41,12 @@ from cefito.search.problem import Plans
 
 @dataclass(frozen=True, eq=False)
 class ScoredWindows:
-    """Windows, their plans, and the scores of these.
+    """Windows, their plans, and the scores of these."""
 
-    Attributes:
-        plans: The plans of each window.
-        windows: Windows with their true sequences and tasks.
-        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
-        orders: Orders that training keeps, from `training_orders`; without them there is no
-            order-tolerant success rate.
-    """
-
-    plans: Sequence[Plans]
-    windows: Windows
-    tasks: NDArray[np.int64] | None = None
+    plans: Sequence[Plans]  # of each window
+    windows: Windows  # with their true sequences and tasks
+    tasks: NDArray[np.int64] | None = None  # of the plans [N]; None if the planner knows none
+    # that training keeps (`training_orders`); without them no order-tolerant success rate
     orders: Orders | None = None
 
     @cached_property

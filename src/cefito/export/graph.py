@@ -33,11 +33,7 @@ def check_onnx() -> None:
 
 
 class Graph:
-    """Nodes and constants; values are known by their names.
-
-    Args:
-        prefix: Begins all of its names.
-    """
+    """Nodes and constants, whose names begin with a prefix; values are known by their names."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix

@@ -95,13 +95,7 @@ class ProposalNetwork(nn.Module):
         nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            dropout: Draws what is dropped in training; None for none.
-        """
+        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K]."""
         drop = dropout or (lambda x: x)
         x = prepared(torch.stack([initial, goal], dim=1), self.config, self.mean)
         x = drop(x.flatten(1))

@@ -155,13 +155,7 @@ class EnergyField(nn.Module):
         return DISTANCES[self.config.distance](squared, self.predictor.observation_dim)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            actions: Action ids [B, T].
-        """
+        """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself."""
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
     def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:

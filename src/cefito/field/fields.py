@@ -171,13 +171,7 @@ class IncrementalField:
         return self.field.energy(initial, goal, actions)
 
     def bytes_per_child(self, depth: int, *, leaf: bool, cached: bool = False) -> int:
-        """Return the bytes of a child; `cached` copies the keys and values of its path.
-
-        Args:
-            depth: Number of actions of the prefix.
-            leaf: Whether the child ends a sequence.
-            cached: Whether it has a copy of its path.
-        """
+        """Return the bytes of a child; `cached` copies the keys and values of its path."""
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
         # numbers of two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice

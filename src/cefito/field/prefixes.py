@@ -223,14 +223,7 @@ def reconstruct_latents(
 
     In the released code states are the latents of pass 1, unchanged, and the logits of a_t are read
     at its own token, without the final norm. They depend on the latents of a_1..a_t−1 alone, so
-    that they are read once for each of these prefixes.
-
-    Args:
-        predictor: Predictor of the field.
-        tree: Tree of the candidates.
-        root: Tokens of the initial observations [B, D].
-        states: Latents of all nodes [B, S, D].
-        actions: Action ids of the candidates [B, M, T].
+    that they are read once for each of these prefixes. The other arguments are as of `reconstruct`.
     """
     place, parents = predictor.pos_embed, tree.parents()
     slot = predictor.action_mask_token

@@ -63,11 +63,7 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
         )
 
     def resolved(self, taxonomy: Taxonomy, *, task: int | None = None) -> Constraints:
-        """Return the constraints by ids; names are looked up in the task first.
-
-        Raises:
-            ConfigError: No such action, or several of a name that must mean one.
-        """
+        """Return the constraints by ids (ConfigError); names are looked up in the task first."""
 
         def ids(kind: Any, value: Any, setting: str) -> Sequence[Any]:
             """Return all meanings of a value of a kind."""

@@ -31,8 +31,7 @@ from cefito.inference.outlook import (
 from cefito.inference.whole_videos import limits_of_film
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.chain.states import TaskStates
-from cefito.recognition.recogniser import step_stream
-from cefito.recognition.stream import StepStream
+from cefito.recognition.stream import StepStream, step_stream
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.tracks.track import stored
@@ -78,14 +77,7 @@ class _Report:
 
 
 class FilmSession:
-    """Guidance by the rows of a video, in which the run's recogniser finds the steps.
-
-    Args:
-        begin: What is known before the first row.
-
-    Raises:
-        RunError: The run has no recogniser.
-    """
+    """Guidance by rows of a video, by the run's recogniser (RunError if there is none)."""
 
     follows_rows = True
 
@@ -226,8 +218,8 @@ class FilmSession:
     def _observe(self, row: NDArray[np.floating[Any]] | None, at: float) -> bool:
         new = self.stream.observe(row, at)
         if new:
+            self._seen, self._over = True, False
             self._forget()
-            self._over = False
             if self._reports:
                 *before, last = self._reports
                 rows = (*last.rows, (row, at))
@@ -238,8 +230,7 @@ class FilmSession:
     def finish(self) -> None:
         """Tell that no row follows, until one does."""
         self._over = True
-        for name in ("steps", "outlook", "_recognised"):
-            vars(self).pop(name, None)
+        self._forget()
         self.followed([], FINDING, 0.0)  # sees whether the film shows a known task
 
     def done(self, action: int) -> None:
@@ -248,6 +239,7 @@ class FilmSession:
         self.stream.correct(action)
         self._reports = (*self._reports, report)[-_UNDONE[0] :]
         self.told |= {step.start for step in self.stream.steps()[-1:]}
+        self._seen = True
         self._forget()
         self._judge_again()
 
@@ -277,7 +269,6 @@ class FilmSession:
         return again or stream.steps()
 
     def _forget(self) -> None:
-        self._seen = True
         for name in ("steps", "outlook", "_recognised"):
             vars(self).pop(name, None)
 
@@ -305,13 +296,7 @@ class FilmSession:
         )
 
     def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
-        """Return what was recognised, with the given next steps and findings that are likely.
-
-        Args:
-            ahead: The next steps.
-            least: Least probability of a finding.
-            lag: Seconds of the last rows, which say more surely which step went on before them.
-        """
+        """Return what was recognised as of `Session.followed`, with next steps that are given."""
         stream, taxonomy = self.stream, self._run.taxonomy
         later = 0 if self._over else round(lag * stream.recogniser.rate)
         steps, tasks = stream.steps(later) if later else self._recognised, self.tasks

@@ -78,12 +78,7 @@ class NextFilm(Record):
 
 
 def parts_of(rows: NDArray[np.floating[Any]], rate: float) -> Rows:
-    """Return the means of parts of eight seconds [m, D] of rows [n, D], less their mean.
-
-    Args:
-        rows: Rows of a film, standardised.
-        rate: Rows a second.
-    """
+    """Return means of parts of eight seconds [m, D] of scaled rows [n, D], less their mean."""
     count = min(max(round(len(rows) / rate / _PART), 1), len(rows), _MOST_PARTS)
     means = [part.mean(axis=0) for part in np.array_split(rows, count)]
     parts: Rows = np.stack(means) - rows.mean(axis=0)

@@ -20,13 +20,8 @@ from cefito.errors import ConfigError
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
 from cefito.parts.opened import OpenedRun
-from cefito.planners.any_length.guidance import (
-    Encoded,
-    SequencePosterior,
-    SessionModel,
-    SessionPlanner,
-    guides_sessions,
-)
+from cefito.planners.any_length.guidance import Encoded, SequencePosterior, SessionModel
+from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.settings import Record
@@ -46,9 +41,9 @@ class Likely(Record):
     probability: float
 
 
-def check_sessions(run: OpenedRun) -> SessionPlanner:
+def check_sessions(run: OpenedRun) -> AnyLengthPlanner:
     """Return the planner of a run that can have sessions; refuse another one (ConfigError)."""
-    if not guides_sessions(run.planner):
+    if not isinstance(run.planner, AnyLengthPlanner):
         problem = f"needs a run of the method any-length; this one is of '{run.method}'"
         raise ConfigError(f"{run.place}: a session {problem}. Train one for several lengths.")
     return run.planner
@@ -65,20 +60,13 @@ class BelievedStep:
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """What a session knows before its first event.
+    """What a session knows before its first event."""
 
-    Attributes:
-        run: A run of the method any-length, whose planner is opened when it is used.
-        task: Id of the task; None to have it inferred.
-        goal_features: Observation after the last step [E]; None if it is unknown.
-        done: Steps done before; None if they are not known.
-        read: Makes features [E] of an observation and its name; None if all are features.
-    """
-
-    run: OpenedRun
-    task: int | None
-    goal_features: NDArray[np.float32] | None
-    done: tuple[BelievedStep, ...] | None
+    run: OpenedRun  # of the method any-length, whose planner is opened when it is used
+    task: int | None  # id; None to have it inferred
+    goal_features: NDArray[np.float32] | None  # after the last step [E]; None if unknown
+    done: tuple[BelievedStep, ...] | None  # steps done before; None if they are not known
+    # makes features [E] of the name of an observation and itself; None if all are features
     read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None
 
     @cached_property

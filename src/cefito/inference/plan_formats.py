@@ -80,11 +80,6 @@ class PlanFormat:
     binary: bool = False  # whether its files are not text
 
 
-def write_jsonl(lines: Iterable[bytes], file: BinaryIO) -> None:
-    """Write JSON objects, one a line."""
-    file.writelines(lines)
-
-
 def write_parquet(lines: Iterable[bytes], file: BinaryIO) -> None:
     """Write a Parquet table; needs pyarrow."""
     pyarrow, parquet = import_pyarrow("parquet", "format")
@@ -135,7 +130,7 @@ def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
 
 
 FORMATS: dict[str, PlanFormat] = {
-    "jsonl": PlanFormat(".jsonl", write_jsonl),
+    "jsonl": PlanFormat(".jsonl", lambda lines, file: file.writelines(lines)),
     "csv": PlanFormat(".csv", write_csv),
     "md": PlanFormat(".md", write_markdown),
     "parquet": PlanFormat(".parquet", write_parquet, binary=True),

@@ -366,11 +366,7 @@ def query_from_files(
 
 
 def load_observation(path: Path | str) -> NDArray[np.float32]:
-    """Return the observation [E] of a .npy file.
-
-    Raises:
-        DataError: It is missing, damaged, pickled, of another shape, or holds NaN.
-    """
+    """Return the observation [E] of a .npy file (DataError if it holds another thing)."""
     path = Path(path)
     array = load_npy(path)
     array = array[0] if array.ndim == 2 and len(array) == 1 else array

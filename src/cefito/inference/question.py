@@ -99,11 +99,7 @@ class Question(QueryFacts):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """Make a question of fields; those of constraints may stand beside the others.
-
-        Raises:
-            ConfigError: An unknown field, or a value of another kind.
-        """
+        """Make a question of fields, those of constraints beside the others (ConfigError)."""
         values, named = dict(facts), {}
         for name, (kind, how) in declared().items():
             for field_name in {name, how.option} & values.keys():
@@ -127,11 +123,7 @@ class Question(QueryFacts):
         )
 
     def resolved(self, run: OpenedRun) -> Self:
-        """Return the question with ids in the place of names.
-
-        Raises:
-            ConfigError: A task or an action that the run does not know.
-        """
+        """Return the question with ids in the place of names (ConfigError if one is unknown)."""
         task = None if self.task is None else find_task(run.taxonomy, self.task)
         done = self.done
         if done is not None:
@@ -159,11 +151,7 @@ def steps_range(text: int | str) -> tuple[int, int]:
 
 
 def planning(run: Planning, steps: int | str | None) -> Planning:
-    """Return the run with plans of these numbers of steps; None for all that it can plan.
-
-    Raises:
-        ConfigError: Not a number or range, or the run does not plan it.
-    """
+    """Return the run with plans of these numbers of steps, of all for None (ConfigError)."""
     if steps is None or (wanted := steps_range(steps)) == run.chosen_steps:
         return run
     return run.with_steps(*wanted)

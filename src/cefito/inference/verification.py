@@ -227,13 +227,7 @@ def promised(
 def _with_promise(
     video: VerifiedVideo, promise: Promise | None, *, given: bool = False
 ) -> VerifiedVideo:
-    """Return a video with the promise that chose its findings.
-
-    Args:
-        video: The video.
-        promise: The promise; None for none.
-        given: Whether it is of steps that were given, those of the video being recognised.
-    """
+    """Return a video with the promise that chose its findings, perhaps in `given` steps."""
     if promise is None:
         return video
     film = "false alarms were counted in videos whose steps were given; films may have more"

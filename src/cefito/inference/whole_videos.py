@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
+import torch
 from numpy.typing import ArrayLike
 
 from cefito.data.annotations import Video
@@ -19,9 +20,6 @@ from cefito.progress import Progress
 from cefito.tracks import Track
 from cefito.verification.order_files import read_orders
 from cefito.verification.verifier import Verifier
-
-if TYPE_CHECKING:
-    import torch
 
 Source = ArrayLike | Path | str | Recording
 """Rows of a video [n, D], its file, its id in the run's data set, or a recording."""
@@ -130,11 +128,7 @@ def recordings_of(
 ) -> Iterator[Recording]:
     """Yield the rows of videos; those of files are named before the first is encoded.
 
-    Args:
-        run: The run whose rows they are like.
-        sources: Videos, each as of `recognise`.
-        video: Name of videos that are given as rows.
-        reading: How videos are read.
+    Arguments are as of `recognised_videos`.
     """
     files: list[str] = []
     for source in sources:

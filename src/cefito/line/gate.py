@@ -59,12 +59,7 @@ class Gate:
         self._seconds = 0.0
 
     def update(self, followed: Followed, *, ended: bool = False) -> list[Confirmed]:
-        """Take what was recognised, and return what the recogniser confirms.
-
-        Args:
-            followed: What was recognised in the rows so far.
-            ended: Whether no row follows.
-        """
+        """Take what was recognised, `ended` if no row follows; return what that confirms."""
         before, self._seconds = len(self.confirmed), followed.seconds
         over = ended or (followed.now is None and followed.ended >= OVER)
         seen = [*followed.done, *([] if followed.now is None else [followed.now])]
@@ -150,11 +145,7 @@ class Gate:
 
 
 class Lines:
-    """Lines of a person, read by a thread so that rows do not wait for them.
-
-    Args:
-        file: A text file, such as the standard input.
-    """
+    """Lines of a person in a text file, read by a thread so that rows do not wait for them."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._ended = file, False

@@ -166,11 +166,7 @@ class Coverage(FileRecord):
         return cls.read(folder / COVERAGE_FILE)
 
     def of(self, condition: Condition, level: float, *, place: str) -> tuple[Thresholds, int]:
-        """Return the thresholds of a condition, and the place of a level in them.
-
-        Raises:
-            ConfigError: Neither the condition nor the level was calibrated.
-        """
+        """Return the thresholds of a condition, and the place of a level in them (ConfigError)."""
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ConfigError(
                 f"coverage {level:g}: expected a share from {self.levels[0]:g} to "

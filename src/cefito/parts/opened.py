@@ -77,11 +77,7 @@ Opened = TypeVar("Opened")
 
 
 class Opening(Generic[Opened]):
-    """Opens a part once, in whichever thread uses it first; a failure is raised by each use.
-
-    Args:
-        read: Returns the part.
-    """
+    """Opens a part once, in whichever thread uses it first; a failure is raised by each use."""
 
     def __init__(self, read: Callable[[], Opened]) -> None:
         self._read: Callable[[], Opened] | None = read

@@ -158,7 +158,7 @@ class Planner(Protocol):
     def refit(
         self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
     ) -> Fitted[Self]:
-        """Learn from further windows, starting from this planner's parameters; it stays unchanged.
+        """Learn from further windows, starting from its parameters (ConfigError if it cannot).
 
         Args:
             train: Training windows of the same horizon, in ids that continue its own.
@@ -166,9 +166,6 @@ class Planner(Protocol):
             settings: As in `fit`; the networks' own settings are the planner's.
             seed: Seed of everything drawn.
             context: Where it is trained.
-
-        Raises:
-            ConfigError: Its method cannot.
         """
 
     @classmethod
@@ -191,11 +188,7 @@ class Planner(Protocol):
         """Describe its parts."""
 
     def with_search(self, settings: PlanningConfig) -> Self:
-        """Return a planner that searches in another way; this one stays unchanged.
-
-        Raises:
-            ConfigError: It has no search that could be changed.
-        """
+        """Return a planner that searches in another way (ConfigError if it has no search)."""
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task it plans each query for [N]; None if it has no notion of tasks."""

@@ -72,10 +72,7 @@ class BasePlanner(Planner):
     ) -> list[Plans]:
         """Return the `top_k` best plans that satisfy constraints; override it if plans can.
 
-        Args:
-            queries: N queries.
-            top_k: Number of plans of each.
-            constraints: Constraints on the plans.
+        Arguments are as of `plan`.
         """
         return self.decode(queries, top_k)
 

@@ -243,19 +243,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a run.
-
-    Args:
-        method: Name of the method.
-        preset: Name of the preset.
-        settings: Sections that the method reads, of its class of settings.
-        parts: Settings of the parts beside the planner, by section.
-    """
+    """Settings of a run."""
 
     method: str
     preset: str
-    settings: Any
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    settings: Any  # sections that the method reads, of its class of settings
+    parts: Mapping[str, Any] = field(default_factory=dict)  # beside the planner, by section
 
     @property
     def sections(self) -> dict[str, Any]:

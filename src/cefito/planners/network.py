@@ -158,15 +158,7 @@ class Ensemble(Sized, Generic[Network]):
         settings: Any,  # noqa: ARG003
         *arrays: Any,
     ) -> Any:
-        """Return the loss of a network on the device.
-
-        Args:
-            network: Network to be trained.
-            train: Training windows.
-            val: Validation windows.
-            settings: Settings of the method.
-            arrays: What else the loss is made of.
-        """
+        """Return the loss of a network on the device; arguments as of `train_networks`."""
         return cls.loss(network, train, val, *arrays)
 
     @classmethod
@@ -304,15 +296,12 @@ class Ensemble(Sized, Generic[Network]):
     def read(
         cls, folder: Path | str, settings: Any, device: torch.device | str
     ) -> tuple[tuple[Network, ...], dict[str, str]]:
-        """Return the networks that were saved in a folder, and the metadata of their file.
+        """Return the networks saved in a folder, and the metadata of their file (RunError).
 
         Args:
             folder: Folder.
             settings: Settings of the method.
             device: A torch device.
-
-        Raises:
-            RunError: A missing or damaged file, or one of another configuration.
         """
         path, config = Path(folder) / f"{cls.part}.safetensors", cls.config_of(settings)
         tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
@@ -479,14 +468,7 @@ class TrainedNetwork(Ensemble[Network]):
         context: TrainingContext = TrainingContext(),
         **parts: Any,
     ) -> Self:
-        """Load what was saved in a folder.
-
-        Args:
-            folder: Folder.
-            settings: Settings of the method.
-            context: Device.
-            parts: Fields beside the networks.
-        """
+        """Load what was saved, as of `Planner.load`; parts are fields beside the networks."""
         networks, metadata = cls.read(folder, settings, context.device)
         return cls(networks, Shape(**json.loads(metadata["shape"])), **parts)
 

@@ -43,8 +43,7 @@ def window_attention(queries: Tensor, keys: Tensor, values: Tensor, reach: int) 
         # 0 of rows within reach, else −1 [n, n]; scores are q · k / √C + that · −UNSEEN
         away = queries.new_ones(count, count).tril_(reach).triu_(-reach).sub_(1)
         scores = torch.addmm(away, queries, keys.T, beta=-UNSEEN)
-        everywhere: Tensor = scores.softmax(dim=1) @ values
-        return everywhere
+        return scores.softmax(dim=1) @ values
     size = min(max(2 * reach, _SMALLEST), count)
     blocks = -(-count // size)
     missing, width = blocks * size - count, size + 2 * reach

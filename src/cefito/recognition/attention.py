@@ -13,15 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.progress import Advance
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import stage_loss, train_or_take
 from cefito.runtime import resolve
-from cefito.training.steps import Steps
-from cefito.training.trainer import TrainingContext
+from cefito.training.steps import NetworkTraining, Steps
 
 _LONGEST = 2048  # rows of a part of a video that it is trained on
 
@@ -38,41 +36,29 @@ def fit_attention(
     labels: Sequence[NDArray[np.integer]],
     label_count: int,
     config: RecogniserConfig,
-    *,
-    seed: int,
-    name: str,
-    context: TrainingContext,
-    advance: Advance,
+    training: NetworkTraining,
 ) -> ASFormer | None:
-    """Train on videos in random order, one a step, of long ones a random part.
+    """Train on videos in random order, one a step, of long ones a random part (RunError).
 
     Args:
         videos: Standardised rows [n, P] of each video.
         labels: Labels [n] of these rows.
         label_count: Number of labels, K + 1.
         config: Settings.
-        seed: Seed of weights and of the order of videos.
-        name: Name that the network is kept by in the context's folder.
-        context: Device, and folder of what is finished.
-        advance: Is told of each step.
+        training: Where, and from which seed of weights and of the order of videos.
 
     Returns:
         None if its settings have no such network.
-
-    Raises:
-        RunError: The training diverged.
     """
     if config.attention is None:
         return None
-    device = torch.device(context.device)
     rows, truth = (
         [torch.from_numpy(np.ascontiguousarray(one, dtype=kind)) for one in of_videos]
         for of_videos, kind in ((videos, np.float32), (labels, np.int64))
     )
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with training.seeded() as device:
         network = ASFormer(rows[0].shape[1], label_count, config.attention)
-        generator, places = torch.Generator().manual_seed(seed), list[int]()
+        generator, places = torch.Generator().manual_seed(training.seed), list[int]()
 
         def loss() -> Tensor:
             if not places:
@@ -92,10 +78,7 @@ def fit_attention(
             clip=config.temporal_clip,
             precision=resolve(config.precision, device),
         )
-        settings = config.model_dump(mode="json")
-        train_or_take(
-            network, loss, steps, context, advance, name=name, seed=seed, settings=settings
-        )
+        train_or_take(network, loss, steps, training, config.model_dump(mode="json"))
     return network
 
 

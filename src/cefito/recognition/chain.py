@@ -214,23 +214,12 @@ class StepChain(Stored):
         even = _normalised(follows)[:, None]
         return replace(self, transitions=(1 - share) * self.transitions + share * even)
 
-    @property
+    @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Label of each state [C, S]; the number of actions K stands for the background."""
-        return self._layout[0]
-
-    @property
-    def latest(self) -> NDArray[np.int64]:
-        """Place of the action that each state is in or after [S]; A before the first step."""
-        return self._layout[1]
-
-    @cached_property
-    def _layout(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        count, size = self.actions.shape
         active = np.repeat(self.actions, self.phases, axis=1)
-        background = np.full((count, size + 2), self.background)
-        latest = np.append(np.arange(size).repeat(self.phases), np.arange(size + 1))
-        return np.concatenate([active, background], axis=1), np.append(latest, size)
+        pauses = np.full((len(active), self.actions.shape[1] + 2), self.background)
+        return np.concatenate([active, pauses], axis=1)
 
     @cached_property
     def lasting(self) -> Floats:

@@ -18,18 +18,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.progress import Advance
 from cefito.recognition.classifier import (
     RowClassifier,
     fit_classifier,
+    main_directions,
     past_features,
     whole_features,
 )
-from cefito.recognition.classifier import main_directions as main_directions
 from cefito.recognition.scores import Segment, segments
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.temporal import Rows
-from cefito.training.trainer import TrainingContext
+from cefito.training.steps import NetworkTraining
 
 Labels = NDArray[np.int64]
 _STEPS = 4  # for each direction whose changes are seen
@@ -37,12 +36,7 @@ _AFTER = 4  # rows after the last step of a video that show what it left behind
 
 
 def change_features(features: Rows, directions: Rows) -> Rows:
-    """Return a row less each of its averages, along C directions [n, M C].
-
-    Args:
-        features: Row and M averages of P numbers each [n, (M + 1) P].
-        directions: Directions [P, C].
-    """
+    """Return rows [n, (M + 1) P] less each of M averages along directions [P, C]: [n, M C]."""
     blocks = features.reshape(len(features), -1, len(directions)) @ directions
     return (blocks[:, :1] - blocks[:, 1:]).reshape(len(features), -1)
 
@@ -67,8 +61,7 @@ def left_behind(videos: Sequence[Rows], labels: Sequence[Labels], background: in
             totals[step.action] += _between(rows, step.end, after.start)
             totals[step.action] -= _between(rows, before.end, step.start)
             counts[step.action] += 1
-    changes: Rows = (totals / np.maximum(counts, 1)[:, None]).astype(np.float32)
-    return changes
+    return (totals / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
 
 def _between(rows: Rows, start: int, end: int) -> Rows:
@@ -140,17 +133,13 @@ class Changes:
         background: int,
         rate: float,
         config: RecogniserConfig,
-        *,
-        seed: int,
-        name: str,
-        context: TrainingContext,
-        advance: Advance,
+        training: NetworkTraining,
     ) -> Changes:
         """Train on videos in random orders, of rows [n, P]; further arguments of `fit_classifier`.
 
         There is at most one direction for four steps.
         """
-        generator = np.random.default_rng(seed)
+        seed, generator = training.seed, np.random.default_rng(training.seed)
         moved, names = in_random_orders(
             videos, labels, background, copies=config.rearranged, generator=generator
         )
@@ -163,10 +152,7 @@ class Changes:
                 names,
                 background + 1,
                 config,
-                seed=2 * seed + place,
-                name=f"{name}changes-{part}",
-                context=context,
-                advance=advance,
+                training.of(f"changes-{part}", 2 * seed + place),
             )
             for place, (part, features) in enumerate(
                 (("whole", whole_features), ("past", past_features))

@@ -12,7 +12,7 @@ The next step depends on the task and the time: its network also sees m_t and lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.progress import Advance
+from cefito.files import Expected, check_tensors
 from cefito.recognition.settings import RecogniserConfig, RowNetworksConfig
 from cefito.recognition.temporal import (
     DropoutLayer,
@@ -36,8 +36,8 @@ from cefito.recognition.temporal import (
     temporal_steps,
 )
 from cefito.runtime import resolve
-from cefito.training.steps import Steps, take_steps
-from cefito.training.trainer import OpenLog, TrainingContext
+from cefito.training.steps import NetworkTraining, Steps, take_steps
+from cefito.training.trainer import OpenLog
 
 _CLIPPED = 5.0  # standard deviations
 _LEAST_VARIANCE = 1e-9  # of a direction, as a share of the greatest
@@ -56,8 +56,7 @@ def main_directions(videos: Sequence[NDArray[np.floating[Any]]], most: int) -> R
     variances, vectors = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
     varying = int((variances > _LEAST_VARIANCE * variances[-1]).sum())
     count = max(1, min(most, varying, len(rows) // _ROWS_EACH))
-    directions: Rows = vectors[:, : -count - 1 : -1].astype(np.float32)
-    return directions
+    return vectors[:, : -count - 1 : -1].astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +79,27 @@ class Standard:
             directions = main_directions([scaled], most)
         return cls(mean.astype(np.float32), deviation.astype(np.float32), directions)
 
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], width: int, most: int, place: str
+    ) -> Standard:
+        """Build from the arrays of its fields; RunError for others, whose file is `place`.
+
+        As of `of`, P is at most `most`; `width` is D.
+        """
+        size = min((*arrays.get("directions", np.zeros(())).shape[1:], width, most))
+        expected = {
+            "mean": Expected((width,), -1e9, 1e9),
+            "deviation": Expected((width,), 1e-9, 1e9),
+            "directions": Expected((width, size), -1e9, 1e9),
+        }
+        check_tensors(arrays, expected, place)
+        return cls(**{name: array.astype(np.float32) for name, array in arrays.items()})
+
     def scaled(self, rows: Rows) -> Rows:
         """Return rows [..., D] along the directions [..., P], with mean 0 in training."""
         scaled = ((rows - self.mean) / self.deviation).clip(-_CLIPPED, _CLIPPED)
-        along: Rows = scaled @ self.directions
-        return along
+        return scaled @ self.directions
 
 
 class RowMemory:
@@ -280,12 +295,9 @@ def fit_classifier(
     labels: Sequence[NDArray[np.integer]],  # [n] of each
     label_count: int,
     config: RowNetworksConfig,
+    training: NetworkTraining,
     *,
-    seed: int,
-    name: str = "",
     section: str = "recogniser",
-    context: TrainingContext,
-    advance: Advance,
     steps: int | None = None,
     temporal: RecogniserConfig | None = None,
     rows: int = 0,
@@ -295,36 +307,31 @@ def fit_classifier(
 
     Dropout and initial weights are drawn from the seed, batches from a generator of the same seed.
     The temporal network, with `rows` = P, sees random parts of videos; a loss keeps its logarithms
-    alike from row to row. Networks are kept in the context's folder by name once they are finished.
+    alike from row to row.
 
     Args:
         videos: Features [n, F] of the rows of each video.
         labels: Labels [n] of these rows.
         label_count: Number of labels.
         config: Settings of the networks of single rows.
-        seed: Seed of all that is drawn.
-        name: Name that the networks are kept by.
+        training: Where, and from which seed.
         section: Section of the settings, for messages.
-        context: Device, and folder of what is finished.
-        advance: Is told of each batch.
         steps: Batches that each network of single rows is trained on; None for `training_steps`.
         temporal: Settings of a temporal network beside them; None for none.
         rows: Numbers of each row, P, that the temporal network sees.
         causal: Whether it sees the rows so far alone.
     """
-    device = torch.device(context.device)
-    precision = "float32" if temporal is None else resolve(temporal.precision, device)
     count = config.training_steps if steps is None else steps
     of_parts = 0 if temporal is None else temporal_steps(sum(map(len, videos)), temporal)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with training.seeded() as device:
+        precision = "float32" if temporal is None else resolve(temporal.precision, device)
         features = torch.from_numpy(np.concatenate(videos))
         network = RowClassifier(
             features.shape[1], label_count, config, temporal=temporal, rows=rows, causal=causal
         )
 
         def train(log: OpenLog) -> None:
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(training.seed)
             network.mean.copy_(features.mean(dim=0))
             network.deviation.copy_(features.std(dim=0, correction=0) + 1e-3)
             network.to(device).train()
@@ -344,7 +351,7 @@ def fit_classifier(
                     batch = batch.to(device)
                     return F.cross_entropy(member(scaled[batch]), truth[batch])
 
-                take_steps(member, loss, of_rows, advance, log(f"member-{place}"))
+                take_steps(member, loss, of_rows, training.advance, log(f"member-{place}"))
             if network.temporal is not None:
                 of_videos = Steps(
                     count=of_parts,
@@ -355,10 +362,9 @@ def fit_classifier(
                     precision=precision,
                 )
                 parts = TemporalLoss(network.temporal, videos, labels, generator)
-                take_steps(network.temporal, parts, of_videos, advance, log("temporal"))
+                take_steps(network.temporal, parts, of_videos, training.advance, log("temporal"))
             network.cpu()
 
         settings = [config.model_dump(mode="json"), precision]
-        if not context.keep(name, network, train, seed=seed, settings=settings):
-            advance(config.members * count + of_parts)
-    return network.eval()
+        training.keep(network, train, settings, config.members * count + of_parts)
+    return network

@@ -74,12 +74,7 @@ class RowChoice:
     scores: dict[str, float] = field(default_factory=dict)  # `summary` of the videos
 
     def gain(self, held: Sequence[HeldVideo], by_fewer: Sequence[HeldVideo]) -> float:
-        """Return the difference of the edit scores of videos, as others and as fewer of them say.
-
-        Args:
-            held: What others say of the videos.
-            by_fewer: What fewer of them say of the same videos.
-        """
+        """Return the edit score of videos as others say, less that as fewer of them say."""
         edit, less = (summary(self._counts(videos))["edit"] for videos in (held, by_fewer))
         return edit - less
 
@@ -276,8 +271,7 @@ def _shares(config: RecogniserConfig) -> list[float]:
 def mixed(both: tuple[Floats, Floats], share: float) -> Floats:
     """Return (1 − s) of the usual logarithms + s of other ones, each [n, K + 1]."""
     usual, others = both
-    logs: Floats = usual if share == 0 else (1 - share) * usual + share * others
-    return logs
+    return usual if share == 0 else (1 - share) * usual + share * others
 
 
 def joined(rows: Floats, alone: Floats, weight: float) -> Floats:

@@ -46,10 +46,7 @@ def _stage(
 class MSTCN(nn.Module):
     """A prediction stage of dual dilated layers and stages that refine its probabilities.
 
-    Args:
-        size: Numbers of a row, D.
-        labels: K + 1.
-        config: Its settings.
+    Arguments are as of `ASFormer`.
     """
 
     def __init__(self, size: int, labels: int, config: MSTCNConfig) -> None:

@@ -62,10 +62,7 @@ class _Recurrent(nn.Module):
 class OnlineNetwork(nn.Module):
     """A causal network of rows, and the mean length of the segments that it was trained on.
 
-    Args:
-        size: Numbers of a row, D.
-        labels: K + 1.
-        config: Its settings.
+    Arguments are as of `ASFormer`.
     """
 
     segment: Tensor  # rows of a mean segment, pauses among them [1]
@@ -89,8 +86,7 @@ class OnlineNetwork(nn.Module):
 
     def ahead(self, row: Rows, past: State) -> Floats:
         """Return p(label) [K + 1] of the next row [D], which is added to the past."""
-        probabilities: Floats = np.exp(log_softmax(self.network.ahead(row, past)))
-        return probabilities
+        return np.exp(log_softmax(self.network.ahead(row, past)))
 
 
 class LabelRule:
@@ -119,12 +115,7 @@ class LabelRule:
 
 
 class OnlineStream:
-    """Labels the rows of a video one by one; its size grows with the number of segments alone.
-
-    Args:
-        recogniser: The recogniser.
-        task: Id of the task; None for actions of any.
-    """
+    """Labels rows one by one, of a task's actions or of all; only segments make it larger."""
 
     next_actions = None
 

@@ -96,10 +96,9 @@ class PlanChain:
         return Smoothed(rows, begin, np.ones(1))
 
     def _forward(self, seen: Floats) -> tuple[Floats, Floats]:
-        """Return log α, and log p(rows before, the state is reached at the row), each [n, S].
+        """Return log α and log p(rows before, state reached at the row), by log p(row | state).
 
-        Args:
-            seen: log p(row | state) [n, S].
+        All are [n, S].
         """
         (stay, move, skip), (alphas, reached) = self.log_moves, np.full((2, *seen.shape), -np.inf)
         reached[0], alphas[0] = self.log_start, self.log_start + seen[0]

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
 
 from cefito.data.annotations import Step
 from cefito.data.prepared import PreparedDataset
 from cefito.data.timeline import RATES, row_labels
 from cefito.data.vocabulary import Taxonomy
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.recognition.chain import Floats
+from cefito.recognition.classifier import Standard
 from cefito.recognition.plan_chain import aligned
 from cefito.recognition.scores import HeldOutScores, recognised_steps, segments
 from cefito.recognition.settings import RecogniserSettings
-from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Rows
 from cefito.recognition.trials import SeenMistakes
+from cefito.settings import Record, read_record
 from cefito.tracks import TimedStep
 from cefito.training.trainer import TrainingContext
 
 RECOGNISER_FILE = "recogniser.safetensors"
 SETTINGS_FILE = "recogniser.json"
+REMEDY = "Train the run again."
+"""What helps if they are damaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,21 +267,52 @@ def refused(what: str) -> ConfigError:
     return ConfigError(f"{problem}. Train one with --set recogniser.method=segmental.")
 
 
-def step_stream(recogniser: Recogniser, task: int | None = None) -> StepStream:
-    """Return a stream that a session reads: it has next steps, and takes corrections.
+class RecogniserHeader(Record):
+    """Base of what a recogniser keeps beside its tensors."""
 
-    Raises:
-        ConfigError: The recogniser has none.
+    config: dict[str, Any]  # of its settings
+    rate: float = Field(ge=RATES[0], le=RATES[1])
+    width: int = Field(ge=1, le=1 << 20)
+
+
+Header = TypeVar("Header", bound=RecogniserHeader)
+
+
+def write_parts(
+    folder: Path, header: RecogniserHeader, parts: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write a recogniser into a run folder.
+
+    Args:
+        folder: The folder.
+        header: What is kept as JSON.
+        parts: Arrays or tensors of each part, by name; names of the part "" have no dot.
     """
-    stream = recogniser.stream(task)
-    if not isinstance(stream, StepStream):
-        raise refused("tell next steps")
-    return stream
+    tensors = {
+        f"{part}.{name}" if part else name: torch.as_tensor(values)
+        for part, named in parts.items()
+        for name, values in named.items()
+    }
+    write_tensors(folder / RECOGNISER_FILE, tensors)
+    write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+
+
+def read_parts(folder: Path, kind: type[Header]) -> tuple[Header, dict[str, dict[str, Tensor]]]:
+    """Read what `write_parts` wrote into a run folder (RunError)."""
+    path = folder / SETTINGS_FILE
+    header = read_record(kind, read_json(path, REMEDY), str(path), REMEDY, RunError)
+    tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", REMEDY, RunError)
+    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        part, dot, rest = name.partition(".")
+        parts[part if dot else ""][rest if dot else name] = tensor
+    return header, parts
 
 
 class BaseRecogniser:
     """Base of recognisers: what each of them can do."""
 
+    standard: Standard
     rate: float
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
@@ -283,7 +322,7 @@ class BaseRecogniser:
     @property
     def width(self) -> int:
         """Numbers of a row, D."""
-        raise NotImplementedError
+        return len(self.standard.mean)
 
     @property
     def follows(self) -> bool:

@@ -112,7 +112,8 @@ def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
     recognised segments over that of annotated ones.
     """
     listed = list(videos)
-    recognised, annotated = (sum(getattr(video, name) for video in listed) for name in _COUNTS)
+    recognised = sum(video.recognised for video in listed)
+    annotated = sum(video.annotated for video in listed)
     scores = {
         "frame": sum(video.right for video in listed) / max(sum(video.rows for video in listed), 1),
         "edit": float(np.mean([video.edit for video in listed])) if listed else 0.0,
@@ -124,7 +125,6 @@ def summary(videos: Iterable[VideoScores]) -> dict[str, float]:
     return {name: 100 * value for name, value in scores.items()}
 
 
-_COUNTS = ("recognised", "annotated")
 _ENOUGH = 70.0  # edit score
 _MOST_VIDEOS = 10_000  # beyond which a number is a guess
 _LEVEL = 0.05  # power of the number of videos below which errors do not fall

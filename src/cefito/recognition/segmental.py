@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cefito.data.folds import FEW_VIDEOS, folds_of
 from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import Taxonomy
-from cefito.progress import Advance
 from cefito.recognition.attention import attention_steps, fit_attention
 from cefito.recognition.chain import StepChain
 from cefito.recognition.changes import Changes, left_behind
@@ -41,8 +40,10 @@ from cefito.recognition.recogniser import AnnotatedRows, HeldFilm
 from cefito.recognition.scores import HeldOutScores, segments
 from cefito.recognition.segmental_model import SegmentalModel
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings, settings_of
+from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Rows, row_steps, temporal_steps
 from cefito.recognition.trials import AlteredVideo, made_up
+from cefito.training.steps import NetworkTraining
 from cefito.training.trainer import TrainingContext
 
 _MOST_TRIED = 30  # videos in which mistakes are made up
@@ -50,6 +51,15 @@ _MOST_TRIED = 30  # videos in which mistakes are made up
 
 class SegmentalRecogniser(SegmentalModel):
     """Networks of rows and the chain of steps, of one taxonomy."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it recognises row by row, too."""
+        return self.config.chain
+
+    def stream(self, task: int | None = None) -> StepStream:
+        """Return a stream of rows of a video."""
+        return StepStream(self, task) if self.follows else super().stream(task)
 
     @classmethod
     def fit(
@@ -90,16 +100,18 @@ class SegmentalRecogniser(SegmentalModel):
         mistakes: defaultdict[int, Counter[Any]] = defaultdict(Counter)  # made up, by task
         every, helps = max(1, len(videos) // _MOST_TRIED), True
         with context.progress("recogniser", total=total) as advance:
-            given = config, dataset.taxonomy, seed, context, advance
+            given = config, dataset.taxonomy
+            training = NetworkTraining(context=context, advance=advance, seed=seed)
             if few:
-                fitted = cls._fitted(known.part(half), *given, name="half-")
+                fitted = cls._fitted(known.part(half), *given, training.of("half-"))
                 by_half += (
                     fitted._held(known.rows[place], known.labels[place], known.tasks[place])
                     for place in np.flatnonzero(order == 0).tolist()
                 )
             for fold in range(parts):
                 rest = known.part(np.flatnonzero(order != fold))
-                fitted = cls._fitted(rest, *given, name=f"fold-{fold + 1}-", attending=helps)
+                of_fold = training.of(f"fold-{fold + 1}-")
+                fitted = cls._fitted(rest, *given, of_fold, attending=helps)
                 if not helps:
                     advance(attending[fold])
                 changes = left_behind(rest.rows, rest.labels, fitted.chain.background)
@@ -119,7 +131,7 @@ class SegmentalRecogniser(SegmentalModel):
                 # the largest part of the training ends where the first folds say that it harms
                 helps = helps and (few or not attention_harms(held, config))
             share = chosen_attention(held, config) if held and helps else 0.0
-            fitted = cls._fitted(known, *given, ahead=True, attending=share > 0)
+            fitted = cls._fitted(known, *given, training, ahead=True, attending=share > 0)
             if not share:
                 advance(attending[-1])
         if not held:
@@ -166,16 +178,12 @@ class SegmentalRecogniser(SegmentalModel):
         known: AnnotatedRows,
         config: RecogniserConfig,
         taxonomy: Taxonomy,
-        seed: int,
-        context: TrainingContext,
-        advance: Advance,
+        training: NetworkTraining,
         *,
-        name: str = "",
         ahead: bool = False,
         attending: bool = False,
     ) -> Self:
         count, rate = len(taxonomy.actions), known.rate
-        how: dict[str, Any] = {"context": context, "advance": advance}
         standard = Standard.of(known.rows, config.directions)
         scaled = [standard.scaled(rows) for rows in known.rows]
         width = scaled[0].shape[1]
@@ -192,9 +200,7 @@ class SegmentalRecogniser(SegmentalModel):
                 labels,
                 count + 1,
                 config,
-                seed=2 * seed + place,
-                name=name + part,
-                **how,
+                training.of(part, 2 * training.seed + place),
                 steps=row_steps(sum(map(len, scaled)), config),
                 temporal=config,
                 rows=own,
@@ -204,14 +210,11 @@ class SegmentalRecogniser(SegmentalModel):
         }
         changes = None
         if config.sees_changes:
-            changes = Changes.fit(
-                scaled, known.labels, count, rate, config, seed=seed, name=name, **how
-            )
+            changes = Changes.fit(scaled, known.labels, count, rate, config, training)
         attention = None
         if attending:
-            own_name = f"{name}attention"
             attention = fit_attention(
-                scaled, known.labels, count + 1, config, seed=seed, name=own_name, **how
+                scaled, known.labels, count + 1, config, training.of("attention")
             )
         chain = StepChain.fit(
             known.labels,

@@ -18,22 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.timeline import RATES
 from cefito.data.vocabulary import Taxonomy, find_action, find_task
 from cefito.errors import ConfigError, RunError
-from cefito.files import (
-    Expected,
-    check_tensors,
-    load_tensors,
-    load_weights,
-    read_json,
-    write_json,
-    write_tensors,
-)
+from cefito.files import Expected, check_tensors, load_weights
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.attention import attended
 from cefito.recognition.chain import Floats, Smoothed, StepChain, likelihoods, softened
@@ -43,21 +33,23 @@ from cefito.recognition.held_out import joined, mixed
 from cefito.recognition.plan_chain import PlanChain, either_order
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
+    REMEDY,
     SETTINGS_FILE,
     BaseRecogniser,
     HeldFilm,
+    RecogniserHeader,
     Recognition,
+    read_parts,
     unchained,
+    write_parts,
 )
 from cefito.recognition.scores import HeldOutScores
 from cefito.recognition.settings import RecogniserConfig
-from cefito.recognition.stream import StepStream
 from cefito.recognition.temporal import Past, Rows
 from cefito.recognition.trials import SeenMistakes
 from cefito.runtime import weights_to_come
-from cefito.settings import Record, read_record, validated
+from cefito.settings import validated
 
-_REMEDY = "Train the run again."
 # in both
 _KEPT = (
     *("rate", "trusts", "temperatures", "shares", "weights"),
@@ -69,10 +61,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 _Ratio = Annotated[float, Field(ge=0, le=1e4)]
 
 
-class _Header(Record):
-    config: dict[str, Any]  # of `RecogniserConfig`
-    rate: float = Field(ge=RATES[0], le=RATES[1])
-    width: int = Field(ge=1, le=1 << 20)
+class _Header(RecogniserHeader):
     trusts: tuple[_Power, _Power]  # λ of whole videos, and of the past alone
     temperatures: tuple[_Power, _Power]  # T
     shares: tuple[_Share, _Share] = (0.0, 0.0)  # s
@@ -128,20 +117,6 @@ class SegmentalModel(BaseRecogniser):
             return super().given_orders(orders)
         return replace(self, chain=self.chain.with_orders(orders))
 
-    @property
-    def width(self) -> int:
-        """Numbers of a row, D."""
-        return len(self.standard.mean)
-
-    @property
-    def follows(self) -> bool:
-        """Whether it recognises row by row, too."""
-        return self.config.chain
-
-    def stream(self, task: int | None = None) -> StepStream:
-        """Return a stream of rows of a video."""
-        return StepStream(self, task) if self.follows else super().stream(task)
-
     def recognise(
         self,
         rows: NDArray[np.floating[Any]],
@@ -193,11 +168,7 @@ class SegmentalModel(BaseRecogniser):
         return self._recognition(line.smoothed(seen), alone, plan=tuple(plan))
 
     def doubted_so_far(self, scaled: Rows) -> Floats:
-        """Return p(x | label) of rows so far with doubt, as if they were a whole video [n, K + 1].
-
-        Args:
-            scaled: Rows as `Standard.scaled` returns them [n, P].
-        """
+        """Return p(x | label) of rows so far with doubt, as if of a whole video [n, K + 1]."""
         both = self._logs(whole_features(scaled, self.config, self.rate), past=False, both=True)
         return self._doubtful(self._attending(scaled, both) if self.doubt_attends else both)
 
@@ -327,22 +298,17 @@ class SegmentalModel(BaseRecogniser):
 
     def save(self, folder: Path) -> None:
         """Write the weights and settings into a run folder."""
-        arrays = {f"chain.{name}": one for name, one in self.chain.arrays().items()}
-        arrays |= {"log_prior": self.log_prior}
-        arrays |= {f"standard.{name}": one for name, one in vars(self.standard).items()}
-        networks = {part: getattr(self, part) for part in ("whole", "past", "ahead")}
+        parts = {"": {"log_prior": self.log_prior}, "chain": self.chain.arrays()}
+        parts |= {"standard": vars(self.standard)}
+        networks = {part: getattr(self, part) for part in ("whole", "past", "ahead", "attention")}
         if self.changes is not None:
-            arrays["changes.directions"] = self.changes.directions
+            parts["changes"] = {"directions": self.changes.directions}
             networks |= {
                 f"{part}-changes": getattr(self.changes, part) for part in ("whole", "past")
             }
-        tensors = {name: torch.from_numpy(np.asarray(one)) for name, one in arrays.items()}
-        networks["attention"] = self.attention
         for part, network in networks.items():
             if network is not None:
-                own = network.state_dict()
-                tensors |= {f"{part}.{name}": tensor for name, tensor in own.items()}
-        write_tensors(folder / RECOGNISER_FILE, tensors)
+                parts[part] = network.state_dict()
         header = _Header(
             config=self.config.model_dump(mode="json"),
             width=self.width,
@@ -351,22 +317,15 @@ class SegmentalModel(BaseRecogniser):
             doubt=self.doubt,
             **{name: getattr(self, name) for name in _KEPT},
         )
-        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+        write_parts(folder, header, parts)
 
     @classmethod
     def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
         """Read what `save` wrote into a run folder (RunError)."""
         place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
-        header = read_record(
-            _Header, read_json(folder / SETTINGS_FILE, _REMEDY), place, _REMEDY, RunError
-        )
-        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
-        parts: dict[str, dict[str, torch.Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, dot, rest = name.partition(".")
-            parts.setdefault(part if dot else "", {})[rest if dot else name] = tensor
+        header, parts = read_parts(folder, _Header)
         networks: dict[str, Any] = {}
-        count, width = len(taxonomy.actions) + 1, header.width
+        count = len(taxonomy.actions) + 1
         arrays = {
             part: {name: one.numpy() for name, one in parts.pop(part, {}).items()}
             for part in ("", "chain", "standard", "changes")
@@ -378,16 +337,9 @@ class SegmentalModel(BaseRecogniser):
             }
             if not actions <= {*range(count - 1)}:
                 raise RunError(f"{place}: actions that were not seen are none of the taxonomy.")
-            shape = arrays["standard"].get("directions", np.zeros(())).shape
-            times, reduced = len(config.memories), min((*shape[1:], width, config.directions))
-            standard = {
-                "mean": Expected((width,), -1e9, 1e9),
-                "deviation": Expected((width,), 1e-9, 1e9),
-                "directions": Expected((width, reduced), -1e9, 1e9),
-            }
+            standard = Standard.of_arrays(arrays["standard"], header.width, config.directions, file)
+            times, reduced = len(config.memories), standard.directions.shape[1]
             check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)
-            check_tensors(arrays["standard"], standard, file)
-            rows = {part: _single(arrays[part]) for part in ("standard", "changes")}
             own_actions = [task.actions for task in taxonomy.tasks]
             chain = StepChain.of_arrays(arrays["chain"], own_actions, count - 1, place=file)
             changing = len(arrays["changes"]) > 0
@@ -402,8 +354,9 @@ class SegmentalModel(BaseRecogniser):
             if changing:
                 shape = arrays["changes"].get("directions", np.zeros(())).shape
                 seen = min(shape[-1] if shape else 0, reduced, config.changes)
-                directions = {"directions": Expected((reduced, seen), -1e9, 1e9)}
-                check_tensors(arrays["changes"], directions, file)
+                expected = {"directions": Expected((reduced, seen), -1e9, 1e9)}
+                check_tensors(arrays["changes"], expected, file)
+                directions = arrays["changes"]["directions"].astype(np.float32)
                 shapes += [("whole-changes", 2 * times * seen, 0, False)]
                 shapes += [("past-changes", times * seen, 0, True)]
             for part, size, own, causal in shapes:
@@ -423,23 +376,18 @@ class SegmentalModel(BaseRecogniser):
             if parts:
                 raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
         except (ConfigError, RunError) as problem:
-            raise RunError(f"{problem} {_REMEDY}") from problem
+            raise RunError(f"{problem} {REMEDY}") from problem
         seeing = [networks.pop(f"{part}-changes") for part in ("whole", "past") if changing]
         return cls(
             config=config,
             chain=chain,
-            changes=Changes(rows["changes"]["directions"], *seeing) if changing else None,
+            changes=Changes(directions, *seeing) if changing else None,
             attention_share=header.attention,
             chained=header.chained or header.temperatures,
             doubt=header.doubt or (0.0, header.trusts[0], config.doubts[0]),
-            standard=Standard(**rows["standard"]),
+            standard=standard,
             log_prior=arrays[""]["log_prior"],
             taxonomy=taxonomy,
             **networks,
             **{name: getattr(header, name) for name in _KEPT},
         )
-
-
-def _single(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Rows]:
-    """Return arrays in the precision of rows."""
-    return {name: array.astype(np.float32) for name, array in arrays.items()}

@@ -34,11 +34,7 @@ Chosen = TypeVar("Chosen", bound=RecogniserSettings)
 
 
 def settings_of(config: RecogniserSettings | None, kind: type[Chosen]) -> Chosen:
-    """Return the settings of a recogniser; its defaults if none are given.
-
-    Raises:
-        ConfigError: They are those of another recogniser.
-    """
+    """Return settings of a recogniser, its defaults for None (ConfigError if of another one)."""
     if config is None:
         return kind()
     if not isinstance(config, kind):

@@ -7,20 +7,21 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Step
-from cefito.data.vocabulary import Taxonomy, find_task
+from cefito.data.vocabulary import find_task
 from cefito.errors import ConfigError, DataError
 from cefito.recognition.chain import Filtered, Floats, StepChain, likelihoods, softened
-from cefito.recognition.classifier import RowClassifier, RowMemory, Standard
+from cefito.recognition.classifier import RowMemory
 from cefito.recognition.plan_chain import either_order
+from cefito.recognition.recogniser import Recogniser, refused
 from cefito.recognition.scores import Segment, recognised_step, recognised_steps, segments
-from cefito.recognition.settings import RecogniserConfig
-from cefito.recognition.temporal import Past, Rows
+from cefito.recognition.segmental_model import SegmentalModel
+from cefito.recognition.temporal import Rows
 from cefito.tracks import TimedStep
 
 LOST = 3600
@@ -34,41 +35,6 @@ _IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
 _FILM = 3600  # rows kept, of a shorter video, for networks of whole videos
 _LATER = 0.5  # share of the weight of networks in a row that is told later
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
-
-
-class _Model(Protocol):
-    """What a stream uses of a `SegmentalRecogniser`, which this module must not import."""
-
-    @property
-    def config(self) -> RecogniserConfig: ...
-    @property
-    def chain(self) -> StepChain: ...
-    @property
-    def standard(self) -> Standard: ...
-    @property
-    def past(self) -> RowClassifier: ...
-    @property
-    def ahead(self) -> RowClassifier | None: ...
-    @property
-    def temperatures(self) -> tuple[float, float]: ...
-    @property
-    def chained(self) -> tuple[float, float]: ...
-    @property
-    def doubt(self) -> tuple[float, float, float]: ...
-    @property
-    def least_ratios(self) -> tuple[float, float]: ...
-    @property
-    def rate(self) -> float: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def taxonomy(self) -> Taxonomy: ...
-    def doubted_so_far(self, scaled: Rows) -> Floats: ...
-    def of_features(self, features: Rows, *, past: bool, seen: Past | None = None) -> Floats: ...
-    def likelihoods(self, logs: Floats, *, past: bool) -> Floats: ...
-    def with_networks(
-        self, rows: Floats, logs: Floats, *, past: bool, share: float = 1.0
-    ) -> Floats: ...
 
 
 class _Belief:
@@ -142,7 +108,9 @@ class StepStream:
         lost: Number of lost rows that get labels, beside `LOST_MORE` for each row observed.
     """
 
-    def __init__(self, recogniser: _Model, task: int | None = None, *, lost: int = LOST) -> None:
+    def __init__(
+        self, recogniser: SegmentalModel, task: int | None = None, *, lost: int = LOST
+    ) -> None:
         self.recogniser = recogniser
         self._chain: StepChain = recogniser.chain
         if task is not None:
@@ -420,14 +388,10 @@ class StepStream:
         return self.tasks if self._drawn_from is None else self._drawn_from[2]
 
     def drawn_steps(self, task: int, count: int) -> list[tuple[Step, ...]]:
-        """Return the steps so far in sequences that are drawn with doubt in the usual order.
+        """Return the steps so far in sequences that are drawn with doubt in a task's usual order.
 
         Settled steps are in each of them. They are drawn for the first `doubted_rows` rows, a
         number that grows by five. Without `doubted`, there is none.
-
-        Args:
-            task: Id of the task.
-            count: Number of sequences.
         """
         if self._drawn_from is None or not self._drawn_from[1].recent:
             return []
@@ -496,6 +460,14 @@ class StepStream:
         chain = self._doubt.chain.among(np.array([task]))
         seen = self.recogniser.doubted_so_far(np.stack(self._film[:rows]))
         return chain, seen, chain.filtered(seen)
+
+
+def step_stream(recogniser: Recogniser, task: int | None = None) -> StepStream:
+    """Return a stream with next steps and corrections (ConfigError if the recogniser has none)."""
+    stream = recogniser.stream(task)
+    if not isinstance(stream, StepStream):
+        raise refused("tell next steps")
+    return stream
 
 
 def _gone_on(steps: Sequence[Step], later: Sequence[Step]) -> tuple[Step, ...]:

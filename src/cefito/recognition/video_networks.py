@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.progress import Advance
 from cefito.recognition.chain import Floats
 from cefito.recognition.settings import VideoNetworkConfig
 from cefito.recognition.temporal import Rows
 from cefito.runtime import resolve
-from cefito.training.steps import Steps, take_steps
+from cefito.training.steps import NetworkTraining, Steps, take_steps
 from cefito.training.trainer import OpenLog, TrainingContext
 
 
@@ -61,36 +60,33 @@ def fit_on_videos(
         seed: Seed of weights and of the order of videos.
         context: Device, and who is told of the progress.
     """
-    device, count = torch.device(context.device), config.epochs * len(videos)
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        context.progress(config.method, total=count) as advance,
-    ):
-        torch.manual_seed(seed)
-        network = kind(videos[0].shape[1], label_count, config)
-        order = np.random.default_rng(seed)
-        places = (
-            place for _ in range(config.epochs) for place in order.permutation(len(videos)).tolist()
-        )
+    count = config.epochs * len(videos)
+    with context.progress(config.method, total=count) as advance:
+        training = NetworkTraining(context=context, advance=advance, seed=seed, name=config.method)
+        with training.seeded() as device:
+            network = kind(videos[0].shape[1], label_count, config)
+            order = np.random.default_rng(seed)
+            places = (
+                place
+                for _ in range(config.epochs)
+                for place in order.permutation(len(videos)).tolist()
+            )
 
-        def loss() -> Tensor:
-            place = next(places)
-            stages = network(torch.from_numpy(videos[place]).T[None].to(device))
-            return stage_loss(stages, torch.from_numpy(labels[place]).to(device), config)
+            def loss() -> Tensor:
+                place = next(places)
+                stages = network(torch.from_numpy(videos[place]).T[None].to(device))
+                return stage_loss(stages, torch.from_numpy(labels[place]).to(device), config)
 
-        steps = Steps(
-            count=count,
-            learning_rate=config.learning_rate,
-            setting="recogniser.learning_rate",
-            weight_decay=config.weight_decay,
-            clip=config.clip,
-            one_cycle=config.one_cycle,
-            precision=resolve(config.precision, device),
-        )
-        settings, name = config.model_dump(mode="json"), config.method
-        train_or_take(
-            network, loss, steps, context, advance, name=name, seed=seed, settings=settings
-        )
+            steps = Steps(
+                count=count,
+                learning_rate=config.learning_rate,
+                setting="recogniser.learning_rate",
+                weight_decay=config.weight_decay,
+                clip=config.clip,
+                one_cycle=config.one_cycle,
+                precision=resolve(config.precision, device),
+            )
+            train_or_take(network, loss, steps, training, config.model_dump(mode="json"))
     return network
 
 
@@ -98,11 +94,7 @@ def train_or_take(
     network: nn.Module,
     loss: Callable[[], Tensor],
     steps: Steps,
-    context: TrainingContext,
-    advance: Advance,
-    *,
-    name: str,
-    seed: int,
+    training: NetworkTraining,
     settings: Any,
 ) -> None:
     """Train a network in place, or take the weights that an earlier call has kept.
@@ -111,10 +103,7 @@ def train_or_take(
         network: The network, which is then on the CPU.
         loss: Is called once a step; returns a scalar.
         steps: Number of steps, learning rate and the rest.
-        context: Device, and folder of what is finished.
-        advance: Is told of each step.
-        name: Name that the weights are kept by.
-        seed: Seed of the training.
+        training: Where, and from which seed.
         settings: Its settings, as plain values.
 
     Raises:
@@ -122,12 +111,11 @@ def train_or_take(
     """
 
     def train(log: OpenLog) -> None:
-        take_steps(network.to(torch.device(context.device)), loss, steps, advance, log())
+        device = torch.device(training.context.device)
+        take_steps(network.to(device), loss, steps, training.advance, log())
         network.cpu()
 
-    if not context.keep(name, network, train, seed=seed, settings=[settings, steps.precision]):
-        advance(steps.count)
-    network.eval()
+    training.keep(network, train, [settings, steps.precision], steps.count)
 
 
 @torch.inference_mode()

@@ -14,35 +14,29 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.timeline import RATES
 from cefito.data.vocabulary import Taxonomy, find_task
 from cefito.errors import ConfigError, RunError
-from cefito.files import (
-    Expected,
-    check_tensors,
-    load_tensors,
-    load_weights,
-    read_json,
-    write_json,
-    write_tensors,
-)
+from cefito.files import Expected, check_tensors, load_weights
 from cefito.recognition.asformer import ASFormer
 from cefito.recognition.chain import Floats
 from cefito.recognition.classifier import Standard
 from cefito.recognition.mstcn import MSTCN
 from cefito.recognition.recogniser import (
     RECOGNISER_FILE,
+    REMEDY,
     SETTINGS_FILE,
     AnnotatedRows,
     BaseRecogniser,
+    RecogniserHeader,
     Recognition,
     of_task,
+    read_parts,
     unchained,
+    write_parts,
 )
 from cefito.recognition.settings import (
     ASFormerConfig,
@@ -54,16 +48,8 @@ from cefito.recognition.settings import (
 from cefito.recognition.temporal import Rows
 from cefito.recognition.video_networks import fit_on_videos, video_probabilities
 from cefito.runtime import weights_to_come
-from cefito.settings import Record, read_record, validated
+from cefito.settings import validated
 from cefito.training.trainer import TrainingContext
-
-_REMEDY = "Train the run again."
-
-
-class _YardstickHeader(Record):
-    config: dict[str, Any]
-    rate: float = Field(ge=RATES[0], le=RATES[1])
-    width: int = Field(ge=1, le=1 << 20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +63,6 @@ class _YardstickRecogniser(BaseRecogniser):
     fitted: Any
     rate: float
     taxonomy: Taxonomy
-
-    @property
-    def width(self) -> int:
-        """Numbers of a row, D."""
-        return len(self.standard.mean)
 
     @classmethod
     def fit(
@@ -153,42 +134,27 @@ class _YardstickRecogniser(BaseRecogniser):
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
-        tensors = {f"fitted.{name}": tensor for name, tensor in self.tensors().items()}
-        for name, array in vars(self.standard).items():
-            tensors[f"standard.{name}"] = torch.from_numpy(array)
-        write_tensors(folder / RECOGNISER_FILE, tensors)
-        header = _YardstickHeader(
-            config=self.config.model_dump(mode="json"), rate=self.rate, width=self.width
-        )
-        write_json(folder / SETTINGS_FILE, header.model_dump(mode="json"))
+        config = self.config.model_dump(mode="json")
+        header = RecogniserHeader(config=config, rate=self.rate, width=self.width)
+        write_parts(folder, header, {"fitted": self.tensors(), "standard": vars(self.standard)})
 
     @classmethod
     def load(cls, folder: Path, taxonomy: Taxonomy) -> Self:
         """Read what `save` wrote into a run folder (RunError)."""
         place, file = str(folder / SETTINGS_FILE), str(folder / RECOGNISER_FILE)
-        value = read_json(folder / SETTINGS_FILE, _REMEDY)
-        header = read_record(_YardstickHeader, value, place, _REMEDY, RunError)
-        tensors, _ = load_tensors(folder / RECOGNISER_FILE, "pt", _REMEDY, RunError)
-        parts: dict[str, dict[str, Tensor]] = {"standard": {}, "fitted": {}}
-        width, count = header.width, len(taxonomy.actions) + 1
+        header, parts = read_parts(folder, RecogniserHeader)
+        count, width = len(taxonomy.actions) + 1, header.width
         try:
             config = validated(cls.kind, header.config, place=place)
-            for name, tensor in tensors.items():
-                part, _, entry = name.partition(".")
-                if part not in parts:
-                    raise RunError(f"{file}: tensor '{name}' is unknown.")
-                parts[part][entry] = tensor
-            standard = {name: tensor.numpy() for name, tensor in parts["standard"].items()}
-            expected = {
-                "mean": Expected((width,), -1e9, 1e9),
-                "deviation": Expected((width,), 1e-9, 1e9),
-                "directions": Expected((width, width), -1e9, 1e9),
-            }
-            check_tensors(standard, expected, file)
-            fitted = cls.of_tensors(parts["fitted"], width, count, config, file)
+            arrays = {name: tensor.numpy() for name, tensor in parts.pop("standard", {}).items()}
+            standard = Standard.of_arrays(arrays, width, width, file)
+            size = standard.directions.shape[1]
+            fitted = cls.of_tensors(parts.pop("fitted", {}), size, count, config, file)
+            if parts:
+                raise RunError(f"{file}: tensors '{min(parts)}' are unknown.")
         except (ConfigError, RunError) as problem:
-            raise RunError(f"{problem} {_REMEDY}") from problem
-        return cls(config, Standard(**standard), fitted, header.rate, taxonomy)
+            raise RunError(f"{problem} {REMEDY}") from problem
+        return cls(config, standard, fitted, header.rate, taxonomy)
 
 
 class VideoNetworkRecogniser(_YardstickRecogniser):

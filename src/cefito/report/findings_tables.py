@@ -55,11 +55,7 @@ def save_table(
 
 
 def new_workbook(path: Path) -> Any:
-    """Return a workbook of openpyxl without a sheet, to be written to a path.
-
-    Raises:
-        ConfigError: openpyxl is not installed.
-    """
+    """Return an openpyxl workbook without a sheet, to be written to a path (ConfigError)."""
     remedy = f"Run {install_command('excel')}, or write a .csv."
     with explained(path, "needs openpyxl", remedy, ImportError, error=ConfigError):
         book = import_module("openpyxl").Workbook()

@@ -120,12 +120,7 @@ class Duration:
 
 
 def durations(videos: Iterable[VerifiedVideo], verifier: Verifier) -> list[Duration]:
-    """Return the durations of all steps, by task in their usual order.
-
-    Args:
-        videos: Videos that were verified, whose `group` is the worker.
-        verifier: Knows the usual lengths.
-    """
+    """Return the durations of all steps, by task in their usual order; groups are workers."""
     seconds: dict[tuple[int, str, str], dict[str, list[float]]] = {}
     actions: dict[tuple[int, str, str], int | None] = {}
     for video in videos:
@@ -157,7 +152,7 @@ def save_verification(
     *,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Write what was wrong in videos as one HTML file; an existing file is replaced.
+    """Write what was wrong in videos as an HTML file (ConfigError), which may replace one.
 
     Args:
         videos: The videos.
@@ -165,9 +160,6 @@ def save_verification(
         verifier: Knows the usual lengths of steps.
         films: Video files, which the page links to and shows pictures of.
         left_out: What was not verified, and why.
-
-    Raises:
-        ConfigError: A file that cannot be written.
     """
     path = Path(path)
     check_target(path, (".html",), "out")

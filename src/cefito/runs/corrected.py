@@ -94,15 +94,12 @@ class CorrectedFilms:
         return None
 
     def keep_rows(self, address: str, digest: str, rows: NDArray[np.float32] | None) -> None:
-        """Keep the rows of a film, unless they are None, and its digest.
+        """Keep the rows of a film, unless they are None, and its digest (RunError).
 
         Args:
             address: Address of the film.
             digest: SHA-256 of its file.
             rows: Its rows [n, D].
-
-        Raises:
-            RunError: A file cannot be written.
         """
         if rows is not None:
             buffer = io.BytesIO()

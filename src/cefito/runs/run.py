@@ -243,7 +243,7 @@ def follow(
         ConfigError: A run that cannot follow, or an unknown task.
         RunError: The run has no recogniser, or a goal of another width.
     """
-    from cefito.recognition.recogniser import step_stream
+    from cefito.recognition.stream import step_stream
 
     opened = run if isinstance(run, Run) else open_run(Path(run))
     _ = step_stream(opened.own_recogniser)  # refuses before the first row comes

@@ -210,13 +210,7 @@ class Levels:
         )
 
     def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
-        """p₂(a | c).
-
-        Args:
-            task: Task ids.
-            c: Actions before.
-            a: Actions.
-        """
+        """p₂(a | c), arguments as of `triple`."""
         return self._interpolated(
             2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a)
         )

@@ -154,13 +154,7 @@ class Best:
     def add(
         self, energies: NDArray[np.floating[Any]], ranks: Ids, scores: Reals | None = None
     ) -> None:
-        """Add sequences by energies, new ranks and scores (None for the energies), each [M].
-
-        Args:
-            energies: Energies [M].
-            ranks: Ranks of the sequences [M], none of which was added before.
-            scores: Scores [M]; None for the energies.
-        """
+        """Add sequences by energies, new ranks and scores (None for the energies), each [M]."""
         # A diverged field, or a query that it cannot take, gives NaN or infinity: such sequences
         # come last, and `finite` reports them.
         self.finite = self.finite and bool(np.isfinite(energies).all())

@@ -137,10 +137,7 @@ class SequenceEnergies:
         np.add.at(self.tokens, query, 2)
         np.add.at(self.listed, query, 2)
         levels.append(self._children(query, sequences[:, -1], parent, everything, field.device))
-        values: NDArray[np.float32] = (
-            field.sequence_energies(cache.prefixes, levels).float().cpu().numpy()
-        )
-        return values
+        return field.sequence_energies(cache.prefixes, levels).float().cpu().numpy()
 
     def _children(
         self, query: Ids, step: Ids, parent: Ids, rows: Ids, device: torch.device

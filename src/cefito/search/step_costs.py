@@ -93,10 +93,7 @@ class StepCosts:
     def step(self, step: int, sequences: Ids) -> Reals:
         """Return the costs of one step [n] of sequences of at least step + 1 actions [n, …]."""
         cost = self._costs[step]
-        result: Reals = cost[
-            tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))
-        ]
-        return result
+        return cost[tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))]
 
     def children(self, prefixes: Ids) -> Reals:
         """Return the costs of every action after prefixes [n, t] with t < T, as [n, A]."""

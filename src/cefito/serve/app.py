@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar
 
+import anyio.to_thread
 from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
@@ -94,8 +95,6 @@ def scaffold(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        import anyio.to_thread
-
         service.start()
         try:
             async with running():

@@ -189,7 +189,7 @@ class Labels:
     async def setup(self, body: SetupRequest) -> dict[str, str]:
         """Connect a project: its labels must name steps of the run."""
         tags = Tags.of(body.configuration)
-        names = [action.name for action in self._run.taxonomy.actions]
+        names = [action.name for action in self._service.models.runs[0].run.taxonomy.actions]
         if not any(tags.label(name) for name in names):
             steps = ", ".join(names[:5])
             problem = f"no label is the name of a step, such as {steps}. Name labels like steps."
@@ -293,10 +293,6 @@ class Labels:
                     self._unwritten = str(problem)
                     raise
             self._unwritten = ""
-
-    @property
-    def _run(self) -> Run:
-        return self._service.models.runs[0].run
 
     def _studio_of(self, project: str) -> Studio | None:
         return self._studio or self._studios.get(project)

@@ -90,12 +90,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logged_to_stderr(form: LogFormat, *, requests: bool) -> Iterator[None]:
-    """Write warnings, what the service says of itself and perhaps requests to stderr meanwhile.
-
-    Args:
-        form: Lines of text, or of JSON.
-        requests: Write a line for each request.
-    """
+    """Write warnings, what the service says of itself and perhaps requests to stderr meanwhile."""
     text = {"()": TextLines, "fmt": "%(asctime)s %(correlation_id)s %(levelprefix)s %(message)s"}
     as_json = form == "json"
     loggers = logging.getLogger(), requests_log, events_log

@@ -174,7 +174,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def metrics_at(host: str, port: int, metrics: Collector) -> Iterator[WSGIServer]:
-    """Listen for monitors, which need no token, on a port of their own.
+    """Listen for monitors, which need no token, on a port of their own (ConfigError).
 
     Args:
         host: Address to listen on.
@@ -183,9 +183,6 @@ def metrics_at(host: str, port: int, metrics: Collector) -> Iterator[WSGIServer]
 
     Yields:
         The server, which no thread runs yet: a process that is forked inherits no threads.
-
-    Raises:
-        ConfigError: The address cannot be used.
     """
     with _refused(host, port, "metrics_port"):
         server, thread = start_http_server(port, host, metrics)
@@ -279,11 +276,7 @@ def make_server(
 ) -> uvicorn.Server:
     """Return the server of an application, with as many connections as there may be open files.
 
-    Args:
-        app: The application.
-        settings: Settings of the service.
-        peers: This process among those of the service; None if it is alone.
-        kept: What becomes of live sessions when it ends, for the log; "" without sessions.
+    `peers` are the processes of the service, None if it is alone; the others are as of `serve`.
     """
     seconds = settings.limits.receive_seconds
     return _Server(

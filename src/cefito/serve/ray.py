@@ -40,5 +40,4 @@ def application(args: dict[str, Any]) -> Application:
         return create_app(settings)
 
     service: Any = serve.deployment(serve.ingress(replica)(), name="service")
-    bound: Application = service.bind()
-    return bound
+    return service.bind()

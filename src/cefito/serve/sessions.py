@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -548,8 +548,11 @@ def apply_event(
     elif event.over:
         session.finish()
     elif event.rows is not None:
-        rows = list(_read_rows(event.rows, served.run.own_recogniser.width))
-        new = False
+        new, width = False, served.run.own_recogniser.width
+        rows = [
+            (sent.at, None if sent.row is None else read_row(sent.row, f"rows.{place}.row", width))
+            for place, sent in enumerate(event.rows)
+        ]
         for at, row in rows:
             watch()
             new |= session.observe(row, at=at)
@@ -560,15 +563,6 @@ def apply_event(
         with of_field("observation"):
             session.observe(read_numbers(event.observation, "observation"))
     return True
-
-
-def _read_rows(
-    rows: Sequence[RowRequest], width: int
-) -> Iterator[tuple[float, NDArray[np.floating[Any]] | None]]:
-    """Yield the time of each row and its numbers [width]; None if it was lost."""
-    for place, sent in enumerate(rows):
-        name = f"rows.{place}.row"
-        yield sent.at, None if sent.row is None else read_row(sent.row, name, width)
 
 
 def _observation(

@@ -93,14 +93,7 @@ class Stations(FileRecord):
 
 
 class Access:
-    """The tokens of a service: one that may do everything, or those of a file as it is now.
-
-    Args:
-        settings: Settings of the service.
-
-    Raises:
-        RunError: The file cannot be read.
-    """
+    """The tokens of a service: one that may do all, or those of a file as it is now (RunError)."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._file, self._stamp = settings.stations, (0, 0, 0, 0)

@@ -87,14 +87,7 @@ def open_store(settings: ServiceSettings) -> SessionStore | None:
 
 
 class FileStore:
-    """A file for each session in a folder; places are numbers of bytes.
-
-    Args:
-        folder: Of the service; the files are in its folder `sessions`.
-
-    Raises:
-        DataError: The folder cannot be made.
-    """
+    """A file for each session in a folder `sessions` (DataError); places are numbers of bytes."""
 
     shared = False
 

@@ -47,9 +47,6 @@ class Peers(Collector):
 
     Metrics that are collected from it are those of all processes, with the label `process`; those
     of a process that does not answer in time are left out.
-
-    Args:
-        count: Number of processes.
     """
 
     def __init__(self, count: int) -> None:

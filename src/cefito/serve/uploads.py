@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
@@ -88,8 +89,6 @@ class Decoder:
 
     def _start(self) -> None:
         """Load all encoders and their weights, then limit the memory of what comes."""
-        import torch
-
         try:
             for name, recipe in self.recipes.items():
                 encoder = self._open(recipe).encoder

@@ -46,6 +46,7 @@ MOST_VIDEO_ROWS = 7200
 """Rows of a whole video: two hours at one a second."""
 _MOST_STEPS = 2000  # of a track
 _UNNAMED = "video"  # name of the video of rows
+_SOURCES = "rows", "video", "track"  # fields that give a video, of which a request has one
 _Rows = NDArray[np.floating[Any]]
 
 VideoRows = Annotated[
@@ -71,6 +72,20 @@ class WholeVideoRequest(RunRequest):
     )
 
 
+class _SourceRequest(WholeVideoRequest):
+    """A whole video in a request itself."""
+
+    rows: VideoRows | None = None
+    video: FilmRequest | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        check_only_one(self, *(name for name in _SOURCES if name in type(self).model_fields))
+        if self.rate is not None and self.rows is None:
+            raise ValueError("'rate' is of rows of features; leave it out")
+        return self
+
+
 class RecogniseUploadRequest(WholeVideoRequest):
     """What is recognised in an uploaded video."""
 
@@ -80,20 +95,12 @@ class RecogniseUploadRequest(WholeVideoRequest):
     min_probability: float = Field(0.0, ge=0, le=1, description="Leave out less probable steps.")
 
 
-class RecogniseRequest(RecogniseUploadRequest):
+class RecogniseRequest(RecogniseUploadRequest, _SourceRequest):
     """A whole video whose steps are recognised."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"rows": [[0.1, -0.4], [0.3, -0.2]], "task": "make tea"}]}
     )
-
-    rows: VideoRows | None = None
-    video: FilmRequest | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        check_only_one(self, "rows", "video")
-        return _check_rate(self, self.rows)
 
 
 class VerifyUploadRequest(WholeVideoRequest):
@@ -140,7 +147,7 @@ class TrackRequest(Track):
     tier: Literal[""] = Field("", exclude=True)
 
 
-class VerifyRequest(VerifyUploadRequest):
+class VerifyRequest(VerifyUploadRequest, _SourceRequest):
     """A whole video, or steps in time, that are verified."""
 
     model_config = ConfigDict(
@@ -159,24 +166,7 @@ class VerifyRequest(VerifyUploadRequest):
         }
     )
 
-    rows: VideoRows | None = None
-    video: FilmRequest | None = None
     track: TrackRequest | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        check_only_one(self, "rows", "video", "track")
-        return _check_rate(self, self.rows)
-
-
-_Asked = TypeVar("_Asked", bound=WholeVideoRequest)
-
-
-def _check_rate(body: _Asked, rows: object | None) -> _Asked:
-    """Refuse a rate of what has no rows."""
-    if body.rate is not None and rows is None:
-        raise ValueError("'rate' is of rows of features; leave it out")
-    return body
 
 
 class VideoForm(BaseModel):
@@ -298,8 +288,7 @@ class WholeVideos:
 
 def _field(body: WholeVideoRequest) -> str:
     """The field that a request takes its video from."""
-    names = ("rows", "video", "track")
-    return next((name for name in names if getattr(body, name, None) is not None), "features")
+    return next((name for name in _SOURCES if getattr(body, name, None) is not None), "features")
 
 
 def _loaded(features: BinaryIO) -> _Rows:
@@ -323,7 +312,7 @@ def _recording(served: Served, body: WholeVideoRequest, rows: _Rows | None) -> R
     width = served.run.own_recogniser.width  # refuses a run without one, whatever the source
     if rows is not None:
         return _of_rows(served, rows, body)
-    assert isinstance(body, RecogniseRequest | VerifyRequest)
+    assert isinstance(body, _SourceRequest)
     if body.rows is not None:
         sent = [read_row(row, f"rows.{place}", width) for place, row in enumerate(body.rows)]
         return _of_rows(served, np.stack(sent), body)

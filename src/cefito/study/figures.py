@@ -78,12 +78,7 @@ def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
 
 
 def plot_missed(axis: Any, curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    """Plot mistakes missed against false alarms an hour, a line each.
-
-    Args:
-        axis: The axis.
-        curves: Points (false alarms an hour, per cent missed) of each line by its label.
-    """
+    """Plot mistakes missed, per cent, against false alarms an hour, a line for each label."""
     for number, (label, points) in enumerate(curves.items()):
         places, values = zip(*points, strict=True)
         color = list(COLORS.values())[number % len(COLORS)]

@@ -195,12 +195,7 @@ def _numbers(name: str) -> list[int]:
 
 
 def _account(preparation: Mapping[str, Any], named: Collection[str]) -> list[str]:
-    """Return what the preparation of a data set notes, and which videos it left out.
-
-    Args:
-        preparation: The record of the preparation.
-        named: Videos that are named already.
-    """
+    """Return what a preparation notes, and which videos it left out that are not named already."""
     left = {
         group["reason"]: [video for video in group["videos"] if video not in named]
         for group in preparation["left_out"]

@@ -87,10 +87,6 @@ def verified_split(verifier: Verifier, videos: Iterable[Video]) -> VerifiedSplit
 
     Mistakes are the steps with an error and the actions that were not done, if videos name any;
     every other finding is a false alarm.
-
-    Args:
-        verifier: The verifier of a run.
-        videos: The videos.
     """
     right, chances, wrong = [], list[float](), list[bool]()
     hours, count = 0.0, 0
@@ -148,9 +144,5 @@ def missed_curve(chances: Floats, wrong: Bools, hours: float) -> list[list[float
 
 
 def right_part(errors: Sequence[Sequence[str]]) -> int:
-    """Return the number of steps before the first mistake.
-
-    Args:
-        errors: Kinds of errors of each step.
-    """
+    """Return the number of steps before the first mistake, by the kinds of errors of each step."""
     return next((place for place, kinds in enumerate(errors) if kinds), len(errors))

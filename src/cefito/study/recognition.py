@@ -23,7 +23,6 @@ from pydantic import create_model
 
 from cefito.data.folds import By, are_grouped, known_videos, split_folds, units_of
 from cefito.data.prepared import PreparedDataset
-from cefito.data.timeline import row_labels
 from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.evaluation.metrics import checked_sums
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS, FollowedRows, ScoredVideo
@@ -36,7 +35,7 @@ from cefito.planners.methods import load_config
 from cefito.progress import Progress, prefixed, silent
 from cefito.recognition.chain import Floats
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod, RecogniserRow
-from cefito.recognition.recogniser import Recogniser, Recognition
+from cefito.recognition.recogniser import AnnotatedRows, Recogniser, Recognition
 from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import Settings, changed, check_key, differences, validated
 from cefito.study.costs import recogniser_costs
@@ -67,33 +66,24 @@ class _Films:
     """The videos, their rows and the labels of these."""
 
     data: PreparedDataset
-    rate: float
-    raw: list[NDArray[np.float32]]  # [n, D] of each video
-    labels: list[NDArray[np.int64]]  # [n] of each video
+    known: AnnotatedRows  # of all videos
     test: list[list[int]]  # videos of each fold, that others are trained for
     among: list[int]  # all videos that these are trained on, or scored on
-    background: int  # K
 
     @classmethod
     def of(cls, data: PreparedDataset, by: By | None, folds: int | None) -> _Films:
-        timeline, background = data.timeline, len(data.taxonomy.actions)
         test = [place for place, video in enumerate(data.videos) if video.split == "test"]
         among = known_videos(data, test=True) if by else list(range(len(data.videos)))
-        if timeline is None or (by is None and not 0 < len(test) < len(among)):
+        if data.timeline is None or (by is None and not 0 < len(test) < len(among)):
             problem = "expected videos of the split test, and others, or folds by group"
-            if timeline is None:
+            if data.timeline is None:
                 problem = (
                     "holds no rows of whole videos. Prepare it with features of videos; cefito "
                     "quickstart --pixels makes a small one of drawn films"
                 )
             raise DataError(f"{data.folder}: {problem}.")
         held = [test] if by is None else split_folds(data, among, folds, by=by)
-        raw, rate = [rows.astype(np.float32) for rows in timeline.videos], timeline.rate
-        labels = [
-            row_labels(video.steps, len(video_rows), rate, background)
-            for video, video_rows in zip(data.videos, raw, strict=True)
-        ]
-        return cls(data, rate, raw, labels, held, among, background)
+        return cls(data, AnnotatedRows.of(data, range(len(data.videos))), held, among)
 
     @property
     def scored(self) -> list[int]:
@@ -389,7 +379,7 @@ def _measured(
     rows, scored, sums = list[Floats](), list[ScoredVideo](), {}
     for fold, held in enumerate(films.test):
         fitted = fit(films.learned(held), context=context.part(f"fold-{fold + 1}"))
-        recognised = [fitted.recognise(films.raw[video]) for video in held]
+        recognised = [fitted.recognise(films.known.rows[video]) for video in held]
         rows += [recognition.rows for recognition in recognised]
         scored += map(partial(_scored, films, fitted), held, recognised)
     for name, metric in list(RECOGNISER_METRICS.items()):
@@ -408,7 +398,7 @@ def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recogniti
     seen: dict[str, Any] = {}
     if fitted.follows:
         stream, now, ahead = fitted.stream(), [], []
-        for row in films.raw[video]:
+        for row in films.known.rows[video]:
             stream.observe(row)
             now.append(int(stream.now.argmax()))
             if (actions := stream.next_actions) is not None:
@@ -418,9 +408,9 @@ def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recogniti
         seen["task_right"] = int(recognised.tasks.argmax()) == annotated.task
     return ScoredVideo(
         labels=recognised.rows.argmax(axis=1),
-        truth=films.labels[video],
-        background=films.background,
-        rate=films.rate,
+        truth=films.known.labels[video],
+        background=len(films.data.taxonomy.actions),
+        rate=films.known.rate,
         steps=tuple(sorted(annotated.steps, key=lambda step: step.start)),
         **seen,
     )
@@ -429,7 +419,9 @@ def _scored(films: _Films, fitted: Recogniser, video: int, recognised: Recogniti
 def _calibration_error(films: _Films, probabilities: Sequence[Floats]) -> float:
     """Return the calibration error of the likeliest labels of rows, in per cent."""
     rows, counts = np.concatenate(probabilities), [len(video_rows) for video_rows in probabilities]
-    right = rows.argmax(axis=1) == np.concatenate([films.labels[video] for video in films.scored])
+    right = rows.argmax(axis=1) == np.concatenate(
+        [films.known.labels[video] for video in films.scored]
+    )
     measured = calibration(rows.max(axis=1), right, videos=np.repeat(films.units, counts))
     return round(measured.expected_calibration_error, 2)
 

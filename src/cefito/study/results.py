@@ -133,12 +133,7 @@ def _described(study: Study) -> dict[str, Any]:
 
 
 def other_features(observed: Mapping[str, Any] | None, width: int) -> str | None:
-    """Return in words what features are, unless they may be those of published results, S3D's.
-
-    Args:
-        observed: How observations were made, as a data set records it.
-        width: Numbers of an observation, E.
-    """
+    """Return in words what features are, unless they may be those of published results, S3D."""
     model = str(((observed or {}).get("features") or {}).get("model") or "")
     if model and "s3d" not in model.lower():
         return f"features of {model}"

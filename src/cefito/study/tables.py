@@ -92,12 +92,7 @@ def score_table(
 
     Videos are resampled, or seeds for results of an earlier version without intervals.
     The two best of each column are ranked, without rows given a task or scored on a sample.
-
-    Args:
-        results: Scores of a study.
-        horizon: T.
-        published: Table as in `published_rows`; empty for none.
-        ordered: Leave rows in the order of the study.
+    Arguments beside the horizon are as of `result_tables`.
     """
     told = results.shortest is None  # published planners are told the length
     below = published_rows(results.dataset.name, horizon, published) if published and told else []
@@ -141,7 +136,9 @@ def score_table(
                 "Remove their files in trials and repeat the command."
                 for name, head in metrics.items()
                 if name not in CALIBRATION_HEADS
-                and 0 < len(lacking := _lacking(trials, name)) < len(trials)
+                and 0
+                < len(lacking := [str(t.seed) for t in trials if t.percent(name) is None])
+                < len(trials)
             ]
             notes += [
                 f"{row.name}, seed {trial.seed}: {trial.replies.in_words()}."
@@ -218,11 +215,6 @@ def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
     ]
 
 
-def _lacking(trials: Sequence[ScoredTrial], name: str) -> list[str]:
-    """Seeds whose scores lack a metric."""
-    return [str(trial.seed) for trial in trials if trial.percent(name) is None]
-
-
 def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | None:
     """Mean and interval of a metric over seeds; None if a trial has no such score."""
     values = [value for trial in trials if (value := trial.percent(metric)) is not None]
@@ -295,11 +287,7 @@ def difference_table(
 ) -> Table:
     """Success rate of every row less that of one row, over common seeds and windows, best first.
 
-    Args:
-        results: Scores of a study.
-        horizon: T.
-        against: Row that others are compared with; by default the first.
-        ordered: Leave rows in the order of the study.
+    Arguments beside the horizon are as of `result_tables`.
     """
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)

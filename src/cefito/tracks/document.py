@@ -424,10 +424,6 @@ def _unwritten(tracks: Sequence[Track]) -> str:
     raise NotImplementedError("a format without a key is not written")
 
 
-def _nothing_beside(tracks: Sequence[Track]) -> Mapping[str, str]:  # noqa: ARG001
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """A form of annotations: how it is recognised, and how it is read and written, or refused.
@@ -458,7 +454,7 @@ class Format:
     single: bool = False  # whether a file that is written holds one video alone
     frames: bool = False  # whether times are written as numbers of frames
     # text of further files of a folder, by path, of all tracks
-    beside: Callable[[Sequence[Track]], Mapping[str, str]] = _nothing_beside
+    beside: Callable[[Sequence[Track]], Mapping[str, str]] = lambda _: {}
     folder: str = ""  # of the files of videos in that folder
 
     def __post_init__(self) -> None:
@@ -517,11 +513,7 @@ def timecode(frame: int, rate: float) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number of at most 18 plain digits.
-
-    Raises:
-        ValueError: The text is none.
-    """
+    """Return a whole number of at most 18 plain digits (ValueError)."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
         raise ValueError(f"{text[:40]!r} is not a whole number of at most 18 digits")
     return int(text)

@@ -245,11 +245,7 @@ def bound(
 
 
 def stored(steps: Iterable[TimedStep]) -> tuple[Step, ...]:
-    """Return steps with ids as those of a data set.
-
-    Raises:
-        ConfigError: The name of a step is not bound to a taxonomy.
-    """
+    """Return steps with ids as those of a data set (ConfigError if one is not bound to it)."""
     rows = []
     for step in steps:
         if step.action is None:

@@ -100,13 +100,7 @@ class NegativeSampler:
     def sample_codes(
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4].
-
-        Args:
-            positives: Action ids [B, T].
-            tasks: Their tasks [B].
-            generator: Draws them.
-        """
+        """Return codes [B, N], drawn as of `sample`, and the number of each kind [B, 4]."""
         truth = positives @ self.weights  # codes of the positives [B]
         if self._all and self._universe is not None:
             return self._others(self._universe, truth, tasks)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from cefito.errors import RunError
 from cefito.progress import Advance, EnoughSteps
 from cefito.runtime import Resolved
 from cefito.training.checkpoint import MetricsLog
+from cefito.training.trainer import OpenLog, TrainingContext
 
 _EVERY = 50  # steps of a line of metrics
 
@@ -32,6 +35,43 @@ class Steps:
     precision: Resolved = "float32"  # of matrix products
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkTraining:
+    """Where a network is trained for steps, from which seed, and by which name it is kept."""
+
+    context: TrainingContext
+    advance: Advance  # is told of each step
+    seed: int  # of all that is drawn
+    name: str = ""  # in the context's folder
+
+    def of(self, name: str, seed: int | None = None) -> Self:
+        """Return that of another network: its name follows this one, its seed may be another."""
+        return replace(self, name=self.name + name, seed=self.seed if seed is None else seed)
+
+    @contextmanager
+    def seeded(self) -> Iterator[torch.device]:
+        """Yield the device; PyTorch draws from the seed until the end, and then as before."""
+        device = torch.device(self.context.device)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.seed)
+            yield device
+
+    def keep(
+        self, network: nn.Module, train: Callable[[OpenLog], None], settings: Any, steps: int
+    ) -> None:
+        """Train a network in place, or take the weights that an earlier call reached.
+
+        Args:
+            network: Network, which is ready for use afterwards.
+            train: As of `TrainingContext.keep`, as are the settings and errors.
+            settings: Settings of the training, as plain values.
+            steps: Number of steps, which weights that are taken count as.
+        """
+        if not self.context.keep(self.name, network, train, seed=self.seed, settings=settings):
+            self.advance(steps)
+        network.eval()
+
+
 def take_steps(
     network: nn.Module,
     loss: Callable[[], Tensor],
@@ -39,7 +79,7 @@ def take_steps(
     advance: Advance,
     log: MetricsLog | None = None,
 ) -> None:
-    """Train a network in place.
+    """Train a network in place (RunError if the loss becomes NaN or infinite).
 
     Args:
         network: Network.
@@ -47,9 +87,6 @@ def take_steps(
         steps: Number of steps, learning rate and the rest.
         advance: Called after each step; if it raises `EnoughSteps`, the training ends.
         log: Gets the mean loss of every 50 steps.
-
-    Raises:
-        RunError: The loss became NaN or infinite.
     """
     rate, device = steps.learning_rate, next(network.parameters()).device.type
     weights = _joined(network)

@@ -83,11 +83,7 @@ def likelier_done(order: TaskOrder, steps: Sequence[Step], *, finished: bool) ->
     twice in a row, while its neighbour never is, was exchanged with it: a step too early shows what
     no right video does, and is taken for the neighbour that usually comes first; so is one too late
     for the neighbour after it. Steps that hold two are `parted` before.
-
-    Args:
-        order: Order of the task.
-        steps: Steps in the order of their times, as they were recognised.
-        finished: Whether the film is over; else an action is missing only if a later one was done.
+    Arguments are as of `parted`.
     """
     once = order.repeated < 0.5
     seconds = _SLIP * np.exp(order.length[once])

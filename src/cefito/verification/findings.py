@@ -124,9 +124,7 @@ class Findings:
     def compare(self, shown: Mapping[int, int], videos: int) -> None:
         """Lower the probabilities of what is also found in right videos that were held out.
 
-        Args:
-            shown: Number of these videos with a finding of an action, by its id.
-            videos: Number of all of them.
+        `shown` has the number of these videos with a finding of each action, by its id.
         """
         for (action, _), suspect in self._suspects.items():
             if action in shown:

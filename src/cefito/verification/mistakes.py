@@ -305,7 +305,9 @@ class Mistake(Generic[Subject]):
             return
         declared = ("name", "words", "applies", "probability", "evidence")
         lacking = [
-            attribute for attribute in declared if _declaration(cls, attribute) in (None, "")
+            attribute
+            for attribute in declared
+            if getattr(cls, attribute, None) in (None, "", getattr(Mistake, attribute, None))
         ]
         if lacking:
             raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
@@ -324,12 +326,6 @@ class Mistake(Generic[Subject]):
     def evidence(self, subject: Subject) -> str:
         """Return in words what shows it."""
         raise NotImplementedError
-
-
-def _declaration(kind: type[Mistake[Any]], attribute: str) -> Any:
-    """Return what a kind declares; None if it is that of `Mistake`."""
-    value = getattr(kind, attribute, None)
-    return None if value is getattr(Mistake, attribute, None) else value
 
 
 class StepMistake(Mistake[SeenStep]):

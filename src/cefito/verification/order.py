@@ -168,14 +168,12 @@ class TaskOrder(Stored):
     @cached_property
     def probability(self) -> Floats:
         """p(a before b) [A, A]."""
-        shares: Floats = (self.before + 0.5) / (self.before + self.before.T + 1)
-        return shares
+        return (self.before + 0.5) / (self.before + self.before.T + 1)
 
     @cached_property
     def costs(self) -> Floats:
         """−log p(a before b) [A, A]."""
-        costs: Floats = -np.log(self.probability)
-        return costs
+        return -np.log(self.probability)
 
     @cached_property
     def next_costs(self) -> Floats:
@@ -193,8 +191,7 @@ class TaskOrder(Stored):
     @cached_property
     def usual(self) -> Floats:
         """p(the action occurs in a video) [A]."""
-        shares: Floats = (self.occurs + 0.5) / (self.videos + 1)
-        return shares
+        return (self.occurs + 0.5) / (self.videos + 1)
 
     @cached_property
     def omission(self) -> Floats:
@@ -240,8 +237,7 @@ class TaskOrder(Stored):
     @cached_property
     def repeated(self) -> Floats:
         """Mean number of repetitions of an action in a video, smoothed by half a video [A]."""
-        repetitions: Floats = (self._again + 0.5) / (self.videos + 1)
-        return repetitions
+        return (self._again + 0.5) / (self.videos + 1)
 
     @property
     def _again(self) -> Floats:
@@ -349,10 +345,6 @@ def right_share(shown: Any, videos: Any) -> Any:
     """Return the probability that a right video shows what k of n of them do: (k + α) / (n + 2 α).
 
     Most orders are fixed, and the others free: Beta(α, α) with a small α is their prior.
-
-    Args:
-        shown: k.
-        videos: n.
     """
     return (shown + _EITHER) / (videos + 2 * _EITHER)
 
@@ -453,8 +445,7 @@ def log_likelihood(precedes: Bools, places: Places) -> float:
 
 def signed_log(values: Floats) -> NDArray[np.float32]:
     """Return sign(x) log(1 + |x|) of each number."""
-    logs: NDArray[np.float32] = (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
-    return logs
+    return (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
 
 
 def log_length(start: float, end: float) -> float:
@@ -463,11 +454,7 @@ def log_length(start: float, end: float) -> float:
 
 
 def reached(edges: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Return all orders that edges say, also those that follow from others.
-
-    Raises:
-        ConfigError: Edges in a circle.
-    """
+    """Return all orders that edges say, also those that follow (ConfigError for a circle)."""
     pairs = list(edges)
     actions, places = np.unique(np.array(pairs, dtype=np.int64).reshape(-1, 2), return_inverse=True)
     found = np.zeros((len(actions), len(actions)), dtype=bool)

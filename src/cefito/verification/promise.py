@@ -100,12 +100,7 @@ class HeldOutFindings(Stored):
         )
 
     def shown(self, task: int, least: float) -> tuple[dict[int, int], int]:
-        """Return the number of a task's videos with a finding of each action, and of all of them.
-
-        Args:
-            task: Id of the task.
-            least: Least probability of a finding that counts.
-        """
+        """Count a task's videos with a finding of each action, and all of its videos."""
         own = (self.probability >= least) & (self.task[self.video] == task)
         pairs = {*zip(self.video[own].tolist(), self.action[own].tolist(), strict=True)}
         return Counter(action for _, action in pairs), int(np.sum(self.task == task))

@@ -28,12 +28,12 @@ from cefito.data.folds import folds_of
 from cefito.data.vocabulary import Taxonomy, find_task, in_words
 from cefito.errors import ConfigError, RunError
 from cefito.files import Expected, check_tensors, load_tensors, load_weights, write_tensors
-from cefito.progress import Advance
 from cefito.recognition.chain import softened
 from cefito.recognition.classifier import RowClassifier, fit_classifier
 from cefito.recognition.held_out import best_temperature
 from cefito.runtime import weights_to_come
 from cefito.tracks.track import stored
+from cefito.training.steps import NetworkTraining
 from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
@@ -115,16 +115,17 @@ class Verifier:
         count = int(folds.max()) + 1
         total = (count + 1) * config.members * config.training_steps
         with context.progress("verifier", total=total) as advance:
+            training = NetworkTraining(context=context, advance=advance, seed=seed)
             for fold in range(count):
                 kept = [v for v, place in zip(videos, folds, strict=True) if place != fold]
                 left = [v for v, place in zip(videos, folds, strict=True) if place == fold]
                 fitted = cls(cls._orders(kept, taxonomy), taxonomy, config)
-                fitted = fitted._trained(kept, seed, context, advance, f"fold-{fold + 1}")
+                fitted = fitted._trained(kept, training.of(f"fold-{fold + 1}"))
                 held += [
                     (fitted.probabilities(v.steps, v.task), _labels(v)) for v in left if v.steps
                 ]
                 others.append((fitted, [v for v in left if v.clean and v.steps]))
-            learned = counted._trained(videos, seed, context, advance, "network")
+            learned = counted._trained(videos, training.of("network"))
         rows, truth = (np.concatenate(parts) for parts in zip(*held, strict=True))
         temperature = best_temperature(rows, truth)
         return replace(learned, temperature=temperature)._holding_out(
@@ -224,14 +225,7 @@ class Verifier:
             for task in taxonomy.tasks
         )
 
-    def _trained(
-        self,
-        videos: Sequence[Video],
-        seed: int,
-        context: TrainingContext,
-        advance: Advance,
-        name: str,
-    ) -> Self:
+    def _trained(self, videos: Sequence[Video], training: NetworkTraining) -> Self:
         """Train on the evidence of each video by the others."""
         rows, labels = [], []
         for video in videos:
@@ -241,17 +235,7 @@ class Verifier:
             order = TaskOrder.of(others, self.orders[video.task].actions.tolist())
             rows.append(self._rows(order, video.steps))
             labels.append(_labels(video))
-        network = fit_classifier(
-            rows,
-            labels,
-            3,
-            self.config,
-            seed=seed,
-            name=name,
-            section="verifier",
-            context=context,
-            advance=advance,
-        )
+        network = fit_classifier(rows, labels, 3, self.config, training, section="verifier")
         return replace(self, network=network)
 
     def continued(self, before: Verifier) -> Self:
@@ -262,11 +246,7 @@ class Verifier:
         return replace(self, orders=tuple(orders))
 
     def given(self, graphs: Mapping[int, tuple[Edges, Iterable[int]]]) -> Self:
-        """Return the verifier with the edges and optional actions that a person gives, by task.
-
-        Raises:
-            ConfigError: Edges in a circle.
-        """
+        """Return it with a person's edges and optional actions (ConfigError for a circle)."""
         orders = list(self.orders)
         for task, graph in graphs.items():
             try:

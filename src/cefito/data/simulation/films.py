@@ -78,15 +78,12 @@ def write_films(
 def film(
     scene: Scene, steps: Sequence[tuple[str, float, float]], generator: np.random.Generator
 ) -> bytes:
-    """Return an MP4 of steps that are drawn.
+    """Return an MP4 of steps that are drawn (ConfigError without PyAV).
 
     Args:
         scene: What is drawn at first, and by each step.
         steps: Name, start and end in seconds of each step.
         generator: Draws light, camera, objects and noise.
-
-    Raises:
-        ConfigError: PyAV is not installed.
     """
     return _encoded(_pictures(scene, steps, generator))
 

@@ -49,11 +49,7 @@ class AnyLengthPlanner(EnsemblePlanner):
         object.__setattr__(self, "lengths", self.lengths or self.model.lengths)
 
     def with_lengths(self, shortest: int, longest: int) -> Self:
-        """Return a planner of some of the lengths; this one stays unchanged.
-
-        Raises:
-            ConfigError: Lengths that it was not trained for.
-        """
+        """Return a planner of some of the lengths (ConfigError if it was not trained for them)."""
         trained = self.model.lengths
         if not trained[0] <= shortest <= longest <= trained[-1]:
             asked = shortest if shortest == longest else f"{shortest}-{longest}"

@@ -207,12 +207,7 @@ class Usual:
         return np.where(c == START, first, later)
 
     def log_lengths(self, last: NDArray[np.int64], number: NDArray[np.int64]) -> Tensor:
-        """Return log p_u(steps left | task, steps done) [B, C, L].
-
-        Args:
-            last: Last action done before each query, `START` if there is none [B].
-            number: Number of steps done [B].
-        """
+        """Return log p_u(steps left | task, last step done or `START`, number) [B, C, L]."""
         alone, after, at = _STRENGTHS
         of_task = self.left_at.sum(axis=1)  # [C, L]
         of_task = _smoothed(

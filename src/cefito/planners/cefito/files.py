@@ -60,13 +60,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
 def read_planner(
     folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
 ) -> dict[str, Any]:
-    """Read the parts of a planner, by the names of its attributes.
-
-    Args:
-        folder: Folder of the planner.
-        settings: Settings of its method.
-        context: Device.
-    """
+    """Read a planner's parts by the names of its attributes; arguments as of `Planner.load`."""
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
     arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)

@@ -459,14 +459,7 @@ def fit_parts(
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
     """Return the parts of a planner by the names of its attributes, and their trainings.
 
-    Args:
-        train: Training windows.
-        val: Validation windows.
-        space: Actions that each task allows.
-        start: Parts of the planner to begin with, if any.
-        settings: Settings of the method.
-        seed: Seed of all that is drawn.
-        context: Device, folder and progress.
+    Arguments are as of `fit_field`, but `start` has parts of the planner to begin with, if any.
     """
     action_count = len(train.taxonomy.actions)
     check_negatives(  # before anything is trained

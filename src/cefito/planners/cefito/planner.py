@@ -54,28 +54,17 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner(Sized, BasePlanner):
-    """The paper's planner: task classifier, energy field and search, and what goes beyond it.
-
-    Args:
-        settings: All settings of the method.
-        taxonomy: Tasks and actions.
-        space: Allowed actions of each task.
-        incremental: The trained energy field, in the form that searches use.
-        prior: Prior probabilities of sequences by n-grams.
-        fitted: Weights of the objective "fitted".
-        chain: The chain; None for an imported run.
-        task_model: Task classifier; None if the settings choose none.
-    """
+    """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = ABILITIES
     settings: CefitoSettings
     taxonomy: Taxonomy
-    space: ActionSpace
-    incremental: SearchedField
-    prior: NGramPrior
-    fitted: Weights = CHAIN
-    chain: ChainModel | None = None
-    task_model: TaskModel | None = None
+    space: ActionSpace  # allowed actions of each task
+    incremental: SearchedField  # the trained energy field, in the form that searches use
+    prior: NGramPrior  # probabilities of sequences
+    fitted: Weights = CHAIN  # of the objective "fitted"
+    chain: ChainModel | None = None  # None for an imported run
+    task_model: TaskModel | None = None  # classifier; None if the settings choose none
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
@@ -129,11 +118,7 @@ class CefitoPlanner(Sized, BasePlanner):
 
     @classmethod
     def load(cls, folder: Path | str, **options: Any) -> Self:
-        """Load the planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files.
-        """
+        """Load the planner that was saved in a folder (RunError)."""
         planner = cls(**read_planner(Path(folder), **options))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
@@ -387,9 +372,8 @@ class CefitoPlanner(Sized, BasePlanner):
             advance(count * share)
 
         watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
-        left = sorted(
-            tasks, key=lambda hypothesis: hypothesis.task
-        )  # a task's queries share tables
+        # a task's queries share tables
+        left = sorted(tasks, key=lambda hypothesis: hypothesis.task)
         while left and not (stop and stop()):
             together = searched_together(left, self.space, self.prior, self.horizon)
             batch, left = left[:together], left[together:]
@@ -410,9 +394,8 @@ class CefitoPlanner(Sized, BasePlanner):
             for hypothesis, task_plans in zip(batch, batch_plans, strict=True):
                 check_finite(task_plans, first + hypothesis.query)
                 parts[hypothesis.query].append((hypothesis, task_plans))
-        missed = {
-            hypothesis.query for hypothesis in left
-        }  # stopped before all their tasks were searched
+        # stopped before all their tasks were searched
+        missed = {hypothesis.query for hypothesis in left}
         answers = []
         for query, by_hypothesis in enumerate(parts):
             plans = merged(by_hypothesis, top_k) if by_hypothesis else no_plans(self.horizon)

@@ -100,15 +100,9 @@ def fit_confidence(
 
 
 def fit_task_power(chain: SequenceScores, states: Tensor, tasks: Tensor, *, videos: int) -> float:
-    """Return the power of task probabilities under which true tasks are likeliest.
+    """Return the power of task probabilities under which true tasks [B] are likeliest.
 
-    The logarithm of the power has a standard normal prior.
-
-    Args:
-        chain: Scores of validation windows.
-        states: True states [B, T].
-        tasks: True tasks [B].
-        videos: Number of videos, each of which counts as one observation.
+    The logarithm of the power has a standard normal prior. Arguments are as of `fit_confidence`.
     """
     from scipy.optimize import minimize_scalar
 

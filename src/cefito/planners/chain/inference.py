@@ -266,9 +266,8 @@ class _TaskSums(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         horizon, states, saved = ctx.horizon, ctx.states, list(ctx.saved_tensors)
-        flat = output_gradient.new_empty(
-            horizon, ctx.size + 1, len(output_gradient)
-        )  # p(a_t = a), times what is given
+        # p(a_t = a), times what is given
+        flat = output_gradient.new_empty(horizon, ctx.size + 1, len(output_gradient))
         count, most = states.grid.shape
         pairs = output_gradient.new_zeros(count, most, most) if ctx.needs_input_grad[1] else None
         tiny = torch.finfo(output_gradient.dtype).tiny  # sums of unreachable states are zero

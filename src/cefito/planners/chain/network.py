@@ -81,13 +81,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> CrfOutputs:
-        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: Draws the dropout; None for none.
-        """
+        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
         emissions, logits = self.read(dropped(between, self.config.dropout, generator), encoded)

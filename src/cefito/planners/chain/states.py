@@ -134,8 +134,7 @@ class TaskStates:
 
     def flat(self, values: Tensor) -> Tensor:
         """Return values […, C, A] as values of states […, S]."""
-        flat: Tensor = values[..., self.tasks, self.place]
-        return flat
+        return values[..., self.tasks, self.place]
 
 
 def smoothed_transitions(

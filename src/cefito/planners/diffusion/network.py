@@ -176,13 +176,7 @@ class TemporalUNet(nn.Module):
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W].
-
-        Args:
-            matrix: Matrices [B, T, D].
-            times: Times [B].
-            latents: Latents of N modules inside [B, N, W].
-        """
+        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W]."""
         time = self.time(self.times[times])
         inside = iter(latents.unbind(1) if latents is not None else ())
         x, left = matrix.transpose(1, 2), []
@@ -370,13 +364,7 @@ class DiffusionNetwork(nn.Module):
         return None
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B].
-
-        Args:
-            matrix: Projected matrices [B, T, D].
-            times: Times [B].
-            latents: Latents of N modules inside [B, N, W].
-        """
+        """Predict clean matrices, float32, from projected ones [B, T, D] at times [B]."""
         return self.unet(matrix, times, latents).float()  # type: ignore[no-any-return]
 
     def scores(self, *sources: Tensor) -> Tensor:

@@ -57,13 +57,7 @@ class Interpolation(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: Draws the dropout; None for none.
-        """
+        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
         drop = dropping(self.dropout, generator)
         # the goal's share in each latent, α [N, 1]
         share = torch.sigmoid(self.share(self.share.weight.new_ones(1)))[:, None]
@@ -127,7 +121,10 @@ class MtidNetwork(DiffusionNetwork):
 
     @override
     def row_weights(self) -> Tensor:
-        return gradient_weights(self.horizon, self.config.ends)
+        # falling linearly from `ends` at the ends to 1 in the middle [T]
+        place, ends = torch.arange(self.horizon), self.config.ends
+        inwards = torch.minimum(place, self.horizon - 1 - place).float()
+        return ends + (1 - ends) * inwards / max((self.horizon - 1) // 2, 1)
 
     def observe(self, train: Windows) -> None:
         """Take the actions of each task from training windows."""
@@ -147,13 +144,6 @@ class MtidNetwork(DiffusionNetwork):
             observations[:, 0], observations[:, -1], generator=generator
         )
         return latents
-
-
-def gradient_weights(horizon: int, ends: float) -> Tensor:
-    """Weights of rows, falling linearly from `ends` at the ends to 1 in the middle, [T]."""
-    place = torch.arange(horizon)
-    inwards = torch.minimum(place, horizon - 1 - place).float()
-    return ends + (1 - ends) * inwards / max((horizon - 1) // 2, 1)
 
 
 def task_actions(

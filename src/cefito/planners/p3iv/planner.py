@@ -169,13 +169,7 @@ class P3ivNetwork(nn.Module):
     def forward(
         self, encoded: Tensor, noise: Tensor, *, generator: torch.Generator | None = None
     ) -> P3ivOutputs:
-        """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator.
-
-        Args:
-            encoded: Encoded observations [B, 2, D'].
-            noise: Noise [B, Z].
-            generator: Draws the dropout; None for none.
-        """
+        """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
         values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)  # [B, T + 1, D']
@@ -251,13 +245,7 @@ class DecoderLayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, drop: Drop) -> Tensor:
-        """Tokens [B, L, D] and slots of memory [M, D], the same for the whole batch → [B, L, D].
-
-        Args:
-            x: Tokens [B, L, D].
-            memory: Slots of memory [M, D].
-            drop: Dropout.
-        """
+        """Tokens [B, L, D] and slots of memory [M, D], the same for the whole batch → [B, L, D]."""
         x = self.norms[0](x + drop(self.tokens(x, x, drop)))
         recalled = self.memory(x.flatten(0, 1), memory, drop)  # one batch: memory is shared
         x = self.norms[1](x + drop(recalled.view_as(x)))

@@ -76,14 +76,7 @@ def token_ids(texts: Sequence[str], most: int) -> NDArray[np.int64]:
 
 
 class LanguageModel:
-    """A frozen language model on a device.
-
-    Args:
-        device: A torch device.
-
-    Raises:
-        ConfigError: A package is missing; the message says how to install it.
-    """
+    """A frozen language model on a device (ConfigError if a package is missing)."""
 
     @torch.inference_mode(False)  # it may be loaded to plan, and train afterwards
     def __init__(self, device: torch.device | str = "cpu") -> None:

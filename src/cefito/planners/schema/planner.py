@@ -51,13 +51,7 @@ class SharedMemoryDecoder(nn.Module):
         return tuple(crossing.keys(memory) for crossing in crossings)
 
     def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
-        """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory.
-
-        Args:
-            tokens: Tokens [B, L, D].
-            keys: Keys of a memory.
-            drop: Dropout.
-        """
+        """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory."""
         for place, layer in enumerate(self.layers):
             tokens = layer(tokens, keys[place], drop)
         return tokens

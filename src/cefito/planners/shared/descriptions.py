@@ -104,11 +104,5 @@ class EndMeans:
         return torch.stack([means.all() for means in self._means], dim=1)
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Means [K, 2, E] without the videos of some windows, nor a random share of the others.
-
-        Args:
-            rows: Numbers of windows.
-            share: Share of the other videos to leave out.
-            generator: Draws these videos.
-        """
+        """Means [K, 2, E] without videos of some windows and others, as of `ActionMeans`."""
         return torch.stack([means.without(rows, share, generator) for means in self._means], dim=1)

@@ -52,14 +52,9 @@ class MultiHeadAttention(AttentionHeads):
     """Multi-head attention whose weights are dropped as well."""
 
     def forward(self, x: Tensor, sources: Tensor, drop: Drop) -> Tensor:
-        """[..., L, D] attending to [..., S, D] → [..., L, D].
+        """Queries [..., L, D] attending to sources [..., S, D] → [..., L, D].
 
         Over a single source all weights are one, so the result does not depend on x.
-
-        Args:
-            x: Queries [..., L, D].
-            sources: What they attend to [..., S, D].
-            drop: Dropout.
         """
         queries = self.split(self.query(x))  # [..., H, L, D / H]
         keys, values = self.split(self.key(sources)), self.split(self.value(sources))

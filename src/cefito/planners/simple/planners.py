@@ -36,18 +36,12 @@ class NearestPlanner(Sized, BasePlanner):
 
     Each observation is scaled to unit length, which is the stronger baseline on real features. The
     energy of a plan is the Euclidean distance of the scaled pairs. A given task restricts windows.
-
-    Args:
-        pairs: Both observations of each training window, scaled, [M, 2 E].
-        actions: Action ids of the windows [M, T].
-        tasks: Task ids of the windows [M].
-        shape: Dimensions of the data.
     """
 
-    pairs: NDArray[np.float32]
-    actions: NDArray[np.int64]
-    tasks: NDArray[np.int64]
-    shape: Shape
+    pairs: NDArray[np.float32]  # both observations of each training window, scaled, [M, 2 E]
+    actions: NDArray[np.int64]  # ids, of the windows [M, T]
+    tasks: NDArray[np.int64]  # ids, of the windows [M]
+    shape: Shape  # dimensions of the data
     name = "nearest window"
 
     @classmethod

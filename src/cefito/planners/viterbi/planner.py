@@ -85,13 +85,7 @@ class ViterbiNetwork(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> ViterbiOutputs:
-        """Emissions, states and task logits of initial and goal observations, each [B, E].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: Draws the dropout; None for none.
-        """
+        """Emissions, states and task logits of initial and goal observations, each [B, E]."""
         drop = dropping(self.config.dropout, generator)
         x = prepared(torch.stack([initial, goal], dim=1), self.config, self.mean)  # [B, 2, E]
         states = self.encoder(dropping(self.config.input_dropout, generator)(x))  # [B, 2, D]

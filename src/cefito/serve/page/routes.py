@@ -21,6 +21,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from cefito.data.annotations import Video
 from cefito.data.vocabulary import nfc
+from cefito.encoders.frames import thumbnails
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
 from cefito.runs.run import Run
@@ -215,8 +216,6 @@ class _Frames:
 
 def _decoded(path: Path, _: int, time: float) -> bytes | None:
     """A frame of a file, as it is since its last change; None if it cannot be read."""
-    from cefito.encoders.frames import thumbnails
-
     try:
         ((_second, picture),) = thumbnails(path, [time], most=_MOST, side=_SIDE)
     except CefitoError:  # the page shows the second alone

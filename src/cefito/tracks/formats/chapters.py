@@ -23,9 +23,8 @@ _RANGE = (
     r"(?:[)\]](?:\(https?:[^)\s]*\))?)?+"
 )
 _WORD = r"(?:chapter|step|part|kapitel|schritt|teil|étape|paso)"
-_NUMBER = (  # of the chapter, in front
-    rf"(?:(?:{_WORD} ?|#)?[0-9]{{1,3}}(?![0-9]*[:.,;][0-9])[^\w\[(]{{1,5}})?"
-)
+# of the chapter, in front
+_NUMBER = rf"(?:(?:{_WORD} ?|#)?[0-9]{{1,3}}(?![0-9]*[:.,;][0-9])[^\w\[(]{{1,5}})?"
 _BEHIND = re.compile(  # the number of the chapter behind its time: "2.", "#2:", "Step 2", "2 -"
     r"[#(]?(?:[0-9]{1,3}(?:/[0-9]{1,3})?(?:[.):\]、]|\ufe0f?\u20e3| +-(?= ))|[①-⑳]"
     rf"|(?:{_WORD} ?|#|n[or]\. ?)[0-9]{{1,3}}(?:/[0-9]{{1,3}})?[.):]?(?= |-))[ \t\-:]*(?=[^\s0-9])",

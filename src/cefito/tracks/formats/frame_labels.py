@@ -124,11 +124,7 @@ def _write(videos: Sequence[Track], frame_rate: float) -> str:
 
 
 def _label(name: str) -> str:
-    """Return a name as a label, which mapping.txt ends at a space.
-
-    Raises:
-        ConfigError: The label would not be read as this name.
-    """
+    """Return a name as a label, which mapping.txt ends at a space (ConfigError if it is none)."""
     joined = "_".join(name.split())
     label = "".join(_CODES.get(letter, letter) for letter in joined)
     odd = _NUMBER.fullmatch(joined) or joined.casefold() in _BACKGROUND

@@ -113,7 +113,8 @@ class _Table(NamedTuple):
 
 def read_table(document: Document) -> Iterator[StepRow]:
     """Yield the steps of a table, whose times have the same decimal sign."""
-    lines = _lines(document)
+    is_csv = not _is_parquet(document)
+    lines = csv_rows(document.text, document.path, SHAPE) if is_csv else _parquet(document.path)
     first = next(lines, None)
     if first is None:
         return
@@ -208,12 +209,6 @@ def _is_named(document: Document) -> bool:
     return not STRUCTURED.match(document.head) and (chosen or document.columns >= _NEEDED)
 
 
-def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
-    if _is_parquet(document):
-        return _parquet(document.path)
-    return csv_rows(document.text, document.path, SHAPE)
-
-
 def _table(document: Document, first: Mapping[str, Any]) -> _Table:
     """Find the columns and their units by the names and the first line of a table."""
     path, choices = document.path, document.choices
@@ -233,7 +228,8 @@ def _table(document: Document, first: Mapping[str, Any]) -> _Table:
     elif "duration" in chosen and "end" not in chosen:
         names.pop("end", None)
     alone = names.get("end", names.get("start")) == names.get("start") and "duration" not in names
-    others = [name for name in first if name not in names.values() and _is_time(first[name])]
+    cells = {name: str(cell).strip() for name, cell in first.items() if cell is not None}
+    others = [name for name in cells if name not in names.values() and is_number(cells[name])]
     needed = {"step", "start"} | ({"end"} if alone and "end" not in names and others else set())
     needed |= set() if choices.by_file or tool else {"video"}
     tasks = choices.task or choices.task_pattern or choices.video_table
@@ -253,10 +249,6 @@ def _table(document: Document, first: Mapping[str, Any]) -> _Table:
     if alone:
         names.pop("end", None)
     return _Table(names, _units(document, names), alone, tool)
-
-
-def _is_time(cell: object) -> bool:
-    return cell is not None and is_number(str(cell).strip())
 
 
 def _units(document: Document, names: Mapping[str, str]) -> dict[str, str]:
