@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from pydantic import Field
 from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
-from cefito.inference.following import FINDING, LONGEST_LAG, FilmSession, Followed
+from cefito.inference.following import FINDING, LONGEST_LAG, Followed
 from cefito.inference.observer import Observation
-from cefito.inference.outlook import Begin, Likely, check_sessions
+from cefito.inference.outlook import Begin, BelievedStep, Likely, check_sessions
 from cefito.inference.step_session import StepSession
 from cefito.parts.opened import OpenedRun
 from cefito.planners.any_length.guidance import SequencePosterior
@@ -55,8 +55,65 @@ class Belief(Record):
     )
 
 
-Events = StepSession | FilmSession
-"""What a session was told, and what follows from it: both kinds have the same methods."""
+class Events(Protocol):
+    """What a session was told, and what follows from it."""
+
+    @property
+    def follows_rows(self) -> bool:
+        """Whether the events are rows of a video."""
+
+    @property
+    def seconds(self) -> float:
+        """Time up to which rows were observed, or lost."""
+
+    @property
+    def events(self) -> int:
+        """Number of events that `undo` can take back."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on steps that were not expected, oldest first."""
+
+    @property
+    def steps(self) -> tuple[BelievedStep, ...]:
+        """Steps that are believed to be done, oldest first."""
+
+    @property
+    def outlook(self) -> SequencePosterior:
+        """Distribution of what follows."""
+
+    @property
+    def next_actions(self) -> torch.Tensor:
+        """Probability that each action is the next step [K]."""
+
+    @property
+    def tasks(self) -> torch.Tensor:
+        """Probability of each task [C]."""
+
+    @property
+    def finished(self) -> float:
+        """Probability that nothing is left to do."""
+
+    def copy(self) -> Self:
+        """Return the same events, which go on by themselves."""
+
+    def taking(self, at: float | None) -> Events:
+        """Return the events to which an observation at a time is added (else ConfigError)."""
+
+    def observe(self, observation: Observation | None, at: float | None) -> bool:
+        """Add an observation, and return whether it was new."""
+
+    def done(self, action: int) -> None:
+        """Add a step that was done."""
+
+    def undo(self) -> None:
+        """Take back the last event."""
+
+    def finish(self) -> None:
+        """Tell that no row follows, until one does (ConfigError without rows)."""
+
+    def followed(self, ahead: Sequence[Likely], least: float, lag: float) -> Followed:
+        """Return what was recognised in rows, with the next steps; arguments of a `Session`."""
 
 
 def check_lag(lag: float) -> None:
