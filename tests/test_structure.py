@@ -22,7 +22,7 @@ BUDGETS = {
     "export": 940,
     "field": 1_930,
     "ground": 2_520,
-    "inference": 4_550,
+    "inference": 4_560,
     "line": 660,
     "pages": 3_200,
     "parts": 1_725,

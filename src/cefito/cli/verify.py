@@ -139,7 +139,7 @@ def _write(
             found = find_films(*sources)
             save_verification(verified, path, verifier, found, left_out=left_out)
         else:
-            save_table(verified, path, verifier, bom=bom)
+            save_table(verified, path, verifier, bom=bom, left_out=left_out)
         talk(f"wrote {path}")
 
 
