@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIServer
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app, start_http_server
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -191,6 +191,15 @@ def metrics_at(host: str, port: int, metrics: Collector) -> Iterator[WSGIServer]
         server, thread = start_http_server(port, host, metrics)
     server.shutdown()
     thread.join()
+    answer = make_wsgi_app(metrics)
+
+    def answer_at_its_path(request: dict[str, Any], start: Any) -> Any:
+        if request["PATH_INFO"] == "/metrics":
+            return answer(request, start)
+        start("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"metrics are at /metrics\n"]
+
+    server.set_app(answer_at_its_path)
     with server:
         yield server
 
