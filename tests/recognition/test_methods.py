@@ -178,10 +178,15 @@ def registry_with(monkeypatch, name, entry):
     return Registry("cefito.recognisers", "recogniser", dict(RECOGNISERS), RECOGNISERS.fault)
 
 
-def test_a_recogniser_of_a_package(monkeypatch):
+def test_a_recogniser_of_a_package(monkeypatch, capsys):
     found = registry_with(monkeypatch, "window", "recognition.test_methods:WINDOW")
     assert [*found] == [*RECOGNISERS, "window"]
     assert found["window"].settings().method == "window"
+    monkeypatch.setattr("cefito.cli.methods.RECOGNISERS", found)
+    assert main(["planners"]) == 0
+    listed = capsys.readouterr().out.partition("cefito compare --recognisers")[2].splitlines()
+    rows = [row for method in found.values() for row in method.rows]
+    assert [line.split()[0] for line in listed[2:]] == rows
 
 
 @pytest.mark.parametrize(
