@@ -136,7 +136,7 @@ def test_settings_of_another_recogniser_are_refused(films, name, config):
         RECOGNISERS.named(name).kind.fit(films, [0, 1], config=config)
 
 
-def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
+def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys):
     changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
     config = load_config("small", method="any-length", overrides=changes)
     run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
@@ -147,6 +147,9 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
+    assert opened.verifier is not None
+    assert main(["recognise", str(tmp_path), films.videos[12].video_id]) == 0
+    assert "usual order" not in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"cannot recognise row by row.*method=segmental"):
         opened.own_recogniser.stream()
 
