@@ -20,6 +20,7 @@ import tomllib
 from functools import cache
 from inspect import signature
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from cefito.batch.sources import Columns
 from cefito.cli import build_app, main
 from cefito.cli.compare import StudyOptions
 from cefito.cli.console import VOLUMES, split_volume
+from cefito.cli.options import Settings
 from cefito.cli.share import report
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
@@ -491,6 +493,9 @@ def test_the_keys_of_epochs_are_all_listed():
                 load_config("small", method="chain", overrides=dict([word.split("=")]))
     with pytest.raises(ConfigError, match="is not read by chain"):
         load_config("small", method="chain", overrides={"training.optimiser.epochs": 20})
+    shown = re.findall(r"--set ([\w.]+)=(\w+)", get_args(Settings)[1].help)
+    for method, (key, value) in zip(("any-length", "chain"), shown, strict=True):
+        assert load_config("small", method=method, overrides={key: value})
 
 
 def test_the_preset_of_the_page_lists_its_differences_alone(tmp_path):

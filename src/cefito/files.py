@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, NamedTuple, Self, TypeVar, cast
 
@@ -204,11 +205,20 @@ def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataE
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
         fault = "" if stat.S_ISREG(mode) else f"cannot be read (it is {kind}, not a file)"
     except (FileNotFoundError, NotADirectoryError):
-        fault = "no such file"
+        fault = no_such_file(path)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
         fault = f"cannot be read ({reason(problem)})"
     if fault:
         raise error(f"{path}: {fault}. {remedy}".rstrip())
+
+
+def no_such_file(path: Path) -> str:
+    """Return that a file is missing, and a file of its folder with almost its name."""
+    near = list[str]()
+    with suppress(OSError):
+        beside = [one.name for one in path.parent.iterdir()]
+        near = get_close_matches(path.name, beside, n=1, cutoff=0.8)
+    return "no such file" + "".join(f" (did you mean {path.with_name(name)}?)" for name in near)
 
 
 def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:

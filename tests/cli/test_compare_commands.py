@@ -31,6 +31,9 @@ CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", 
 
 def test_compare(world, tmp_path, ran, refused):
     out = tmp_path / "out"
+    told = ran("compare", world.folder, "--out", out, *CHEAP, "--estimate")
+    assert (told.out, [path.name for path in out.iterdir()]) == ("", ["costs"])
+    assert told.err.count("estimate for 8 scores: ") == 1
     captured = ran("compare", world.folder, "--out", out, *CHEAP)
     results = Results.read(out / "results.json")
     found = [(cell.horizon, cell.seed, cell.row) for cell in results.trials]

@@ -1,5 +1,6 @@
 """`cefito recognise`: steps of whole videos of a tiny data set."""
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -199,7 +200,8 @@ def test_films_of_one_name_are_named_with_their_folders(
 def test_nothing_is_read_before_all_videos_are_there(films, refused, tmp_path):
     (tmp_path / "a.npy").write_text("no numbers")
     for missing, message in (("b.npy", "b.npy: no such file"), ("b", "b: no such file, and no")):
-        problem = refused("recognise", films / "RUN", tmp_path / "a.npy", tmp_path / missing)
+        given = (films / "RUN", tmp_path / "a.npy", tmp_path / missing)
+        problem = refused("annotate", *given, "--out", tmp_path / "OUT")
         assert message in problem
 
 
@@ -238,12 +240,23 @@ def test_videos_that_cannot_be_read_are_left_out_and_named(command, films, call,
     shutil.copy(films / "FEATURES" / "v10.npy", right)
     bad.write_bytes(b"\0no numbers")
     np.save(wide, np.zeros((9, 5), np.float32))
-    code, out, err = call(command, films / "RUN", bad, right, wide, "--json")
+    left, endings = [tmp_path / "rigth.npy", "v110", bad, wide], ["csv", "xlsx"]
+    outs = [f"--out={tmp_path / 'x'}.{ending}" for ending in endings * (command == "verify")]
+    code, out, err = call(command, films / "RUN", *left, right, "--json", *outs)
     assert code == 2
     assert [video["video"] for video in json.loads(out)] == ["right"]
-    first, second = (line for line in err.splitlines() if line.startswith("error: "))
-    assert first.startswith(f"error: left out: {bad}: ")
-    assert second.startswith(f"error: left out: {wide}: ")
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    for line, name in zip(lines, left, strict=True):
+        assert line.startswith(f"error: left out: {name}: ")
+    assert f"(did you mean {right}?)" in lines[0]
+    assert "Similar ids: 'v1'" in lines[1]
+    said = [line.removeprefix("error: left out: ").split(": ", 1) for line in lines]
+    if command == "verify":
+        _, *rows = csv.reader((tmp_path / "x.csv").read_text("utf-8").splitlines())
+        assert [[row[0], row[6]] for row in rows] == [[a, f"not verified: {b}"] for a, b in said]
+        book = pytest.importorskip("openpyxl").load_workbook(tmp_path / "x.xlsx")
+        _, _, *rows = book["videos"].iter_rows(values_only=True)
+        assert [[row[0], row[-1]] for row in rows] == [[a, f"not verified: {b}"] for a, b in said]
     code, out, err = call(command, films / "RUN", bad, wide)
     assert (code, out) == (2, "")
     assert all(str(path) in err for path in (bad, wide))

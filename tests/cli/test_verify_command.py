@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cefito.cli.verify import show_verified
-from cefito.inference.verification import CAUTION, VerifiedVideo
+from cefito.inference.verification import CAUTION, VerifiedVideo, verify
+from cefito.tracks.document import Choices
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
@@ -148,6 +149,18 @@ def test_what_was_left_out_of_the_table_that_is_learned_from_is_said(call, tmp_p
     (tmp_path / "new.csv").write_text("video,task,step,start,end\nb,tea,boil,0,4\n")
     err = call("verify", right, tmp_path / "new.csv")[2]
     assert f"warning: {right}: Left out 1 repeated step" in " ".join(err.split())
+
+
+def test_a_name_of_a_column_is_of_the_tables_that_have_it(call, refused, tmp_path):
+    tables = tmp_path / "right.csv", tmp_path / "new.csv"
+    tables[0].write_text("video,task,step,von,bis\na,tea,boil,0,4\na,tea,pour,4,9\n")
+    tables[1].write_text("video,task,step,start,end,who\nb,tea,pour,0,4,x\n")
+    columns = {"start": "von", "end": "bis", "group": "who"}
+    given = [*tables, *(f"--column={ours}={theirs}" for ours, theirs in columns.items())]
+    code, out, _ = call("verify", *given, "--json")
+    assert (code, json.loads(out)[0]["group"]) == (0, "x")
+    assert verify(*tables, choices=Choices(columns=columns)).group == "x"
+    assert "has no column 'what'" in refused("verify", *given, "--column=error=what")
 
 
 def test_videos_of_a_table_that_no_file_has_are_named_once(call, tmp_path):

@@ -136,7 +136,7 @@ def test_settings_of_another_recogniser_are_refused(films, name, config):
         RECOGNISERS.named(name).kind.fit(films, [0, 1], config=config)
 
 
-def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
+def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys):
     changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
     config = load_config("small", method="any-length", overrides=changes)
     run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
@@ -147,6 +147,9 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path):
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
+    assert opened.verifier is not None
+    assert main(["recognise", str(tmp_path), films.videos[12].video_id]) == 0
+    assert "usual order" not in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"cannot recognise row by row.*method=segmental"):
         opened.own_recogniser.stream()
 
@@ -178,10 +181,15 @@ def registry_with(monkeypatch, name, entry):
     return Registry("cefito.recognisers", "recogniser", dict(RECOGNISERS), RECOGNISERS.fault)
 
 
-def test_a_recogniser_of_a_package(monkeypatch):
+def test_a_recogniser_of_a_package(monkeypatch, capsys):
     found = registry_with(monkeypatch, "window", "recognition.test_methods:WINDOW")
     assert [*found] == [*RECOGNISERS, "window"]
     assert found["window"].settings().method == "window"
+    monkeypatch.setattr("cefito.cli.methods.RECOGNISERS", found)
+    assert main(["planners"]) == 0
+    listed = capsys.readouterr().out.partition("cefito compare --recognisers")[2].splitlines()
+    rows = [row for method in found.values() for row in method.rows]
+    assert [line.split()[0] for line in listed[2:]] == rows
 
 
 @pytest.mark.parametrize(

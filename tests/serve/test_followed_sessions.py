@@ -21,6 +21,7 @@ from cefito.inference.observer import ObservationRecipe
 from cefito.inference.session import Session
 from cefito.recognition.chain import StepChain
 from cefito.recognition.stream import LOST, LOST_MORE
+from cefito.serve import sessions
 from cefito.serve.app import create_app
 from cefito.serve.scheduler import SearchJob
 from grey_videos import jpeg, picture_of
@@ -266,7 +267,7 @@ def test_sessions_go_on_when_the_service_begins_anew(
 
 
 def test_an_event_that_cannot_be_kept_changes_nothing(
-    serving, run_with_recogniser, tmp_path, caplog
+    serving, run_with_recogniser, tmp_path, caplog, monkeypatch
 ):
     resource = pytest.importorskip("resource")
     client = serving(runs=(run_with_recogniser.folder,), session_folder=tmp_path)
@@ -276,14 +277,17 @@ def test_an_event_that_cannot_be_kept_changes_nothing(
     rows = [{"at": 0, "row": None}]
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) + 10, limits[1]))  # a disk that is full
     try:
-        problem = tell(client, state, 503, rows=rows)
+        problem, again = (tell(client, state, 503, rows=rows) for _ in range(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert problem["detail"].startswith("what is kept of sessions cannot be used now")
-    assert "its disk took 10 of " in caplog.text
+    assert problem["detail"] == again["detail"]
+    assert problem["detail"].startswith("the disk of the service is full, so that nothing was kept")
+    assert caplog.text.count("its disk took 10 of ") == 1  # a minute
     assert file.read_bytes() == kept  # half a line is taken back
     assert read(client, state) == state
+    monkeypatch.setattr(sessions, "_MINUTE", 0.0)
     assert tell(client, state, rows=rows)["number"] == 1
+    assert caplog.text.count("the store can be used again") == 1
     damaged = begin(client)
     other = next(one for one in file.parent.iterdir() if one != file)
     other.write_text(other.read_text() + "[]\n")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import threading
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -86,6 +87,9 @@ def test_metrics_have_an_address_of_their_own():
         page = f"http://127.0.0.2:{server.server_port}/metrics"
         with closing(urllib.request.urlopen(page)) as response:
             assert "asked_total 3.0" in response.read().decode()
+        for other in ("", "health", "metrics/x"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(page.replace("metrics", other))
 
 
 def test_a_folder_of_runs_of_several_horizons(serving, place, tmp_path):

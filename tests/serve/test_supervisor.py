@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from copy import copy
 from pathlib import Path
 
@@ -251,8 +252,13 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
         server.process.send_signal(signal.SIGHUP)
         server.wait_for(" on http://127.0.0.1:")
         assert client.ask("GET", "/health")[0] == 200
-        left = workers(server)
-        assert server.end() == 0
+        left, statuses = workers(server), list[int]()
+        with ThreadPoolExecutor(8) as pool:
+            asking = [pool.submit(ask_until_refused, server.port, statuses) for _ in range(8)]
+            until(lambda: len(statuses) > 100)
+            assert server.end() == 0
+        assert {one.result() for one in asking} == {None}
+        assert {*statuses} == {200}
         assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
         assert not [line for line in server.lines if "Traceback" in line]
         for number in "01":
@@ -292,6 +298,13 @@ def test_a_process_in_the_place_of_another_knows_which_tokens_were_removed(place
         until(lambda: len({*workers(server)} - {*before}) == 2)
         assert [status(name) for name in ("bench", "removed") * 2] == [200, 401] * 2
         assert server.end() == 0
+
+
+def ask_until_refused(port: int, statuses: list[int]) -> None:
+    """Ask on new connections, each of which is answered if it was accepted."""
+    with suppress(ConnectionRefusedError):
+        while True:
+            statuses.append(sent(port, "GET", "/health")[0])
 
 
 def process_of(server: Server, number: str) -> int:

@@ -169,6 +169,9 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
     rows, small = ["--recognisers", "tcn,nearest"], ["--set", "recogniser.epochs=1"]
     given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds=2", *rows, *small]
     remedy = "The command without --seed and --only makes the tables.\n"
+    assert main([*given, "--estimate"]) == 0
+    assert "estimate for 3 scores: " in capsys.readouterr().err
+    assert not (tmp_path / "recognition.json").exists()
     shares = (["--seed=1", "--only=tcn"], ["--only=nearest", "--device=cpu"], [])
     for share, missing in zip(shares, (2, 1, 0), strict=True):  # nearest has no seeds: one score
         assert main([*given, *share]) == 0

@@ -90,6 +90,7 @@ class StudyOptions:
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
         columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
             frame,edit,F1@50); all by default.
+        estimate: Say what the missing scores will take, if any are, and train none of them.
     """
 
     out: Path
@@ -105,6 +106,7 @@ class StudyOptions:
     set_: Settings = ()
     track: TrackerName | None = None
     columns: str | None = None
+    estimate: Flag = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
@@ -254,8 +256,10 @@ def _worked_on(study: Study, shown: _Shown, **executor: Any) -> tuple[int, Resul
     whole, workers = study.share == study.trials, shown.options.workers
     with log_warnings():
         try:
-            told = {**_costs(study, shown.options), **executor}
-            problems = run_study(study, workers=workers, **told, progress=progress)
+            told = _costs(study, shown.options)
+            if told and shown.options.estimate:
+                return 0, None
+            problems = run_study(study, workers=workers, **told, **executor, progress=progress)
         except KeyboardInterrupt:
             results = gather(study)
             if whole and any(map(results.scored, results.horizons)):
@@ -361,8 +365,11 @@ def _compare_recognisers(
         track=options.track,
         workers=options.workers,
         say=talk,
+        estimate=options.estimate,
         **how,
     )
+    if options.estimate and not tables:
+        return 0
     _show_others(tables, report, json=json)
     for problem in report["failed"]:
         talk(f"failed: {problem}", urgent=True)

@@ -1,4 +1,4 @@
-"""`cefito planners`, `new-planner` and `config`: methods and their settings."""
+"""`cefito planners`, `new-planner` and `config`: methods, recognisers and their settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from cefito.cli.options import Settings, known_settings
 from cefito.cli.values import Flag, Json, said_as_json
 from cefito.data.vocabulary import Taxonomy
 from cefito.planners.methods import METHODS, SERVER, Method, PlannerVariant, listed_methods
+from cefito.recognition.methods import RECOGNISERS
 
 
 def planners(*, json: Json = False) -> None:
-    """List every method: its paper, what it needs and can do, parameters at the published size."""
+    """List every method: its paper, what it needs and can do, parameters at the published size.
+
+    Recognisers follow, but not in JSON.
+    """
     with log_warnings():
         methods = listed_methods()
     if json:
@@ -47,6 +51,15 @@ def planners(*, json: Json = False) -> None:
             (row.name, row.title, row.method, _kind(row, method))
             for method in METHODS.values()
             for row in method.variants
+        ],
+    )
+    table(
+        "recognisers, as cefito compare --recognisers and --set recogniser.method=METHOD take them",
+        ("recogniser", "title", "method", "package"),
+        [
+            (row, of.line, name, " ".join(RECOGNISERS.package(name) or ()) or "–")
+            for name, method in RECOGNISERS.items()
+            for row, of in method.rows.items()
         ],
     )
 

@@ -50,8 +50,8 @@ Settings = Annotated[
     tuple[str, ...],
     Parameter(
         name="--set",
-        help="Change a setting of the preset, as in --set training.optimiser.epochs=20; may be "
-        "repeated.",
+        help="Change a setting of the preset, as in --set any_length_training.optimiser.epochs=20 "
+        "of --steps, or --set chain_training.optimiser.epochs=20 of --horizon; may be repeated.",
         negative="",
         consume_multiple=False,
     ),
@@ -165,7 +165,7 @@ def given_options(*names: str) -> type[GivenOptions]:
 
 def settings(entries: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`: values by dotted key."""
-    return pairs("--set", entries, "KEY=VALUE, as in --set training.optimiser.epochs=20")
+    return pairs("--set", entries, "KEY=VALUE, as in --set any_length_training.optimiser.epochs=20")
 
 
 def known_settings(entries: Sequence[str]) -> dict[str, str]:

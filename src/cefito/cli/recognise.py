@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,7 +146,10 @@ def _say_doubt(tracks: Sequence[Track]) -> None:
 
 def _warn(run: Path, opened: OpenedRun, step_names: list[str] | None) -> None:
     """Say that recognised steps can miss mistakes, and what finds these."""
-    if opened.verifier is not None and step_names is None:
+    if opened.verifier is None or step_names is not None:
+        return
+    with suppress(ConfigError):
+        opened.own_recogniser.given_orders({})  # refused by those that know no order
         usual = "they can fill in one that was skipped, or leave out a repetition"
         talk(f"note: recognised steps follow the usual order: {usual}")
         talk(f"note: cefito verify {word(run)} says what was seen")

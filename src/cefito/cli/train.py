@@ -124,7 +124,8 @@ def train(
 
 
 _CHANGES = """Change a setting of a training or of the search, as in
---set chain_training.optimiser.learning_rate=3e-4; may be repeated."""
+--set any_length_training.optimiser.learning_rate=3e-4 of a run of several lengths; may be repeated.
+"""
 
 
 @said_as_json

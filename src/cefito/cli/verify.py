@@ -27,6 +27,7 @@ from cefito.errors import CefitoError, ConfigError
 from cefito.files import append_lines, check_target, write_text
 from cefito.inference.constraints import parse_constraints
 from cefito.markup import counted, film_percent, percent
+from cefito.tracks.reading import choices_of_each
 from cefito.verification.order_files import graph_text
 
 if TYPE_CHECKING:
@@ -96,18 +97,19 @@ def verify(
     if log is not None:
         check_target(log, (".jsonl",), "log")
     with log_warnings():
-        asked: dict[str, Any] = {"choices": files.choices, "task": reading.task, "online": online}
-        opened, verifier = open_verifier(run, order, **asked)
+        choices = choices_of_each([run, *inputs], files.choices)[run]
+        asked: dict[str, Any] = {"task": reading.task, "online": online}
+        opened, verifier = open_verifier(run, order, choices=choices, **asked)
         promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
         problems = list[CefitoError]()
         asked |= {"least": min_probability, "promise": promise, "failed": problems.append}
-        asked |= reading.reading()
+        asked |= {"choices": files.choices, **reading.reading()}
         verified = verified_videos(opened or run, verifier, inputs, **asked)
         check_any(problems, verified)
         if log is not None:
             _log(verified, log)
         if out:
-            sources = run, opened, verified, films, files.choices
+            sources = run, opened, verified, films, choices
             _write(verified, out, verifier, bom, sources, [*map(str, problems)])
     if json:
         print_json([result.to_dict() for result in verified])
@@ -139,7 +141,7 @@ def _write(
             found = find_films(*sources)
             save_verification(verified, path, verifier, found, left_out=left_out)
         else:
-            save_table(verified, path, verifier, bom=bom)
+            save_table(verified, path, verifier, bom=bom, left_out=left_out)
         talk(f"wrote {path}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from os.path import normpath
@@ -17,7 +17,7 @@ from cefito.data.robots import Film, all_episodes, find_episode, is_robot
 from cefito.data.timeline import RATES
 from cefito.data.vocabulary import nfc
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
-from cefito.files import check_regular
+from cefito.files import check_regular, no_such_file
 from cefito.inference.query import features_of, find_video, run_rate
 from cefito.markup import film_percent, listed
 from cefito.parts.matching import DatasetMatch, match_dataset
@@ -115,14 +115,13 @@ class Recording:
         )
 
 
-def _unknown(
-    source: str, problem: ConfigError | RunError, *, may_be_file: bool
-) -> ConfigError | RunError:
+def _unknown(source: str, problem: CefitoError, *, may_be_file: bool) -> CefitoError:
     """Return the error of an input that is no video of a data set, and no file if it may be one."""
     if may_be_file and Path(source).is_dir():
         expected = f"Give its films, as in {source}/*.mp4, or a table of steps"
         return ConfigError(f"{source}: is a folder. {expected}.")
-    return type(problem)(f"{f'{source}: no such file, and ' * may_be_file}{problem}")
+    missing = f"{source}: {no_such_file(Path(source))}, and "
+    return type(problem)(f"{missing * may_be_file}{problem}")
 
 
 def open_recordings(
@@ -153,12 +152,12 @@ def open_recordings(
         weights: File of its weights, for s3d.
         device: Where it works; the CPU by default, "auto" takes CUDA if available.
         camera: Camera of episodes; by default that of the run's features.
-        failed: Takes the error of a file that cannot be read, which is left out; by default it is
-            raised.
+        failed: Takes the error of a video that is not there or cannot be read, which is left out;
+            by default it is raised.
         progress: Shows the progress of each video file.
 
     Raises:
-        ConfigError: No such file or video, two of one name, or a rate out of range.
+        ConfigError: No such video, two of one name, or a rate out of range.
         DataError: A file that cannot be read, or a data set without rows of whole videos.
     """
     rate = row_rate(run, rate)
@@ -175,35 +174,35 @@ def open_recordings(
         and (source in tables or source in films or is_features(path) or path.is_file())
     ]
     ends, _ = shortest_ends(map(_address, files))
-    stored = _stored(run, [one for one in sources if Path(one) not in files], dataset)
-    names = set[str]()
-    for source in sources:  # before anything is encoded
-        if source not in (*stored, *tables, *films):
-            check_regular(Path(source))
-        name = stored[source].name if source in stored else ends[_address(Path(source))]
-        if name in names:
+    checked = {one: Path(one) in files for one in sources if one not in (*tables, *films)}
+    stored = _there(run, checked, dataset, failed)
+    names = dict[str, str]()
+    for source in [one for one in sources if one in stored or one not in checked]:
+        video = stored.get(source)
+        name = ends[_address(Path(source))] if video is None else video.name
+        if name in names.values():
             taken = f"another video is called '{name.rpartition('/')[2]}', too"
             raise ConfigError(f"{source}: {taken}. Leave one out, or rename the file.")
-        names.add(name)
+        names[source] = name
 
     def opened(source: str) -> Recording:
-        path = Path(source)
-        if source in stored:
-            return stored[source]
+        path, video = Path(source), stored.get(source)
+        if video is not None:
+            return video
         if recipe is not None and source in tables:
-            return Recording(ends[_address(path)], source, recipe.rows(path), recipe.rate)
+            return Recording(names[source], source, recipe.rows(path), recipe.rate)
         if is_features(path):
             features = features_of(run, path, rate)
-            return Recording(ends[_address(path)], source, features.values, features.rate)
+            return Recording(names[source], source, features.values, features.rate)
         if recipe is not None:
             wanted = f"expected tables with the channels {listed(recipe.channels, most=5)}"
             raise ConfigError(f"{source}: {wanted}, of which the run's rows are made.")
         film = films.get(source, Film(path))
         rows = observer().rows(film.path, part=film.part, progress=progress)
         file = None if film.part else source
-        return Recording(ends[_address(path)], source, rows, 1.0, file=file)
+        return Recording(names[source], source, rows, 1.0, file=file)
 
-    for source in sources:
+    for source in names:
         try:
             recording = opened(source)
         except DataError as problem:
@@ -218,18 +217,24 @@ def _observer(run: OpenedRun, encoder: str | None, **where: Any) -> Observer:
     return ObservationRecipe.of(run).open(encoder, **where)
 
 
-def _stored(
-    run: OpenedRun, sources: Iterable[str], dataset: Path | str | None
-) -> dict[str, Recording]:
-    """Return the videos of a data set, by their ids."""
-    stored, match = dict[str, Recording](), None
-    for source in sources:
+def _there(
+    run: OpenedRun, sources: Mapping[str, bool], dataset: Path | str | None, failed: Failed
+) -> dict[str, Recording | None]:
+    """Return the sources that are there: None for each file, else the video of a data set."""
+    match = cache(lambda: match_dataset(run, run.dataset(dataset)))
+    if dataset is not None:
+        match()  # of all of them
+    there = dict[str, Recording | None]()
+    for source, is_file in sources.items():
         try:
-            match = match or match_dataset(run, run.dataset(dataset))
-            stored[source] = recording_of(match, source)
+            if is_file:
+                check_regular(Path(source))
+            there[source] = None if is_file else recording_of(match(), source)
+        except DataError as problem:
+            failed(problem)
         except (ConfigError, RunError) as problem:
-            raise _unknown(source, problem, may_be_file=dataset is None) from problem
-    return stored
+            failed(_unknown(source, problem, may_be_file=dataset is None))
+    return there
 
 
 def _films(run: OpenedRun, sources: Iterable[str], camera: str | None) -> dict[str, Film]:

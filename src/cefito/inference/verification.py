@@ -24,7 +24,7 @@ from cefito.markup import counted, listed, percent, step_times
 from cefito.parts.opened import OpenedRun
 from cefito.tracks import Track
 from cefito.tracks.document import Choices
-from cefito.tracks.reading import groups, holds_steps, read_each
+from cefito.tracks.reading import choices_of_each, groups, holds_steps, read_each
 from cefito.tracks.track import TimedStep, bound, stored
 from cefito.verification.correction import corrected_steps
 from cefito.verification.findings import LEAST, Deviation, StepJudgement, UnseenStep, UnsureStep
@@ -178,7 +178,8 @@ def verify(
             steps that are not in order.
         RunError: The run knows no orders of steps, or has no recogniser for rows.
     """
-    opened, verifier = open_verifier(run, order, task=task, choices=choices, online=online)
+    first = choices_of_each([run, source], choices).get(steps_file(run) or Path(), choices)
+    opened, verifier = open_verifier(run, order, task=task, choices=first, online=online)
     promise = promised(verifier, false_alarms, per_steps=per_steps, online=online)
     if isinstance(source, Track):
         track = _bound_track(source, verifier.taxonomy, _task_in(verifier.taxonomy, task))
@@ -331,7 +332,7 @@ def _given_steps(
     """Yield the steps that files give, and of each file's first video notes on how it was read."""
     if task is not None:
         choices = choices.model_copy(update={"task": taxonomy.tasks[task].name})
-    for path, tracks in read_each(paths, choices, failed):
+    for path, tracks in read_each(paths, choices, failed, [right]):
         notes = tracks.notes
         try:
             videos = judged(right, path, tracks.tracks)

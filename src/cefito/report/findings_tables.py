@@ -23,7 +23,12 @@ _WIDEST = 60  # letters
 
 
 def save_table(
-    videos: Sequence[VerifiedVideo], path: Path, verifier: Verifier, *, bom: bool = False
+    videos: Sequence[VerifiedVideo],
+    path: Path,
+    verifier: Verifier,
+    *,
+    bom: bool = False,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Write findings as a table: .csv, or .xlsx with sheets of videos, findings, steps, durations.
 
@@ -32,18 +37,19 @@ def save_table(
         path: The file; an existing one is replaced.
         verifier: Knows the usual lengths of steps.
         bom: Begin a CSV with a byte order mark, by which Excel knows that it is UTF-8.
+        left_out: What was not verified, and why, as "video: reason"; each is a row.
 
     Raises:
         ConfigError: A file that cannot be written, or openpyxl is not installed.
     """
     check_target(path, (".csv", ".xlsx"), "out")
     if path.suffix == ".csv":
-        write_text(path, _BOM * bom + csv_text(_findings(videos)))
+        write_text(path, _BOM * bom + csv_text(_findings(videos, left_out)))
         return
     book = new_workbook(path)
     sheets = {
-        "videos": _videos(videos),
-        "findings": _findings(videos),
+        "videos": _videos(videos, left_out),
+        "findings": _findings(videos, left_out),
         "steps": _steps(videos),
         "durations": _durations(videos, verifier),
     }
@@ -78,17 +84,26 @@ def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
         sheet.column_dimensions[letter].width = min(widest, _WIDEST) + 2
 
 
-def _videos(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
+def _not_verified(left_out: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for video, _, reason in (problem.partition(": ") for problem in left_out):
+        yield video, f"not verified: {reason}"
+
+
+def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
     yield "video", "worker", "task", "steps", "findings", "to do", "not seen", "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
         others = "; ".join(video.passed_over)
         texts = ", ".join(video.repair), others, "; ".join(video.left_open)
         yield video.video, video.group, video.task, *counts, *texts
+    for name, reason in _not_verified(left_out):
+        yield name, "", "", None, None, "", "", reason
 
 
-def _findings(videos: Iterable[VerifiedVideo]) -> Iterable[Sequence[Cell]]:
+def _findings(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
     yield *_FINDINGS, "evidence"
+    for name, reason in _not_verified(left_out):
+        yield name, "", "", "", None, None, reason, None, ""
     for video in videos:
         for one in video.deviations:
             times = one.start, one.end, one.words, one.probability, one.evidence

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from threading import Thread
 from types import FrameType
@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIServer
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app, start_http_server
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,6 +33,7 @@ _FILES = 16_384  # open files, if the system allows
 _OWN_FILES = 128  # of them, not of connections
 _LINE = 4096  # bytes of a request's first line that are looked at
 _AGAIN = 0.02  # seconds until a connection is offered again to a process that could not take it
+_LAST = 0.5  # seconds for requests on connections just accepted, or handed over by a peer
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 
 
@@ -188,6 +189,15 @@ def metrics_at(host: str, port: int, metrics: Collector) -> Iterator[WSGIServer]
         server, thread = start_http_server(port, host, metrics)
     server.shutdown()
     thread.join()
+    answer = make_wsgi_app(metrics)
+
+    def answer_at_its_path(request: dict[str, Any], start: Any) -> Any:
+        if request["PATH_INFO"] == "/metrics":
+            return answer(request, start)
+        start("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"metrics are at /metrics\n"]
+
+    server.set_app(answer_at_its_path)
     with server:
         yield server
 
@@ -235,14 +245,22 @@ class _Server(uvicorn.Server):
             loop.add_reader(self._peers.ended, self._end, self._peers)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and finish the requests that run."""
-        if self._peers is not None:
-            asyncio.get_running_loop().remove_reader(self._peers.receiver)
+        """Accept no more connections, and finish the requests of those that were accepted."""
         process = "" if self._peers is None else f"process {self._peers.number}: "
         began, running = time.monotonic(), len(self.server_state.tasks)
         seconds = self.config.timeout_graceful_shutdown
         waited = f"requests in progress, which have {seconds} s: {running}"
         events_log.info("%s%s: stopping; %s", process, self._reason, waited)
+        for listening in sockets or ():
+            with suppress(BlockingIOError):  # none waits any more; closing it would reset them
+                while True:
+                    self._adopt(listening.accept()[0])
+        for server in self.servers:
+            server.close()
+        self.server_state.default_headers.append((b"connection", b"close"))
+        await asyncio.sleep(_LAST)
+        if self._peers is not None:
+            asyncio.get_running_loop().remove_reader(self._peers.receiver)
         await super().shutdown(sockets)
         sessions = ""
         if self._kept:
@@ -252,19 +270,22 @@ class _Server(uvicorn.Server):
         events_log.info("%sstopped in %.1f s%s", process, time.monotonic() - began, sessions)
 
     def _take(self, peers: Peers) -> None:
-        loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
         registry = cast("FastAPI", self.config.app).state.service.metrics.registry
         for connection, read in peers.take(partial(generate_latest, registry)):
-            made = partial(
-                kind,
-                config=self.config,
-                server_state=self.server_state,
-                app_state=self.lifespan.state,
-                read=read,
-            )
-            accepted = loop.create_task(loop.connect_accepted_socket(made, connection))
-            self._accepted.add(accepted)
-            accepted.add_done_callback(self._accepted.discard)
+            self._adopt(connection, read)
+
+    def _adopt(self, connection: socket.socket, read: bytes = b"") -> None:
+        loop, kind = asyncio.get_running_loop(), cast("Any", self.config.http_protocol_class)
+        made = partial(
+            kind,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            read=read,
+        )
+        accepted = loop.create_task(loop.connect_accepted_socket(made, connection))
+        self._accepted.add(accepted)
+        accepted.add_done_callback(self._accepted.discard)
 
     def _end(self, peers: Peers) -> None:
         asyncio.get_running_loop().remove_reader(peers.ended)

@@ -8,10 +8,12 @@ client asks for the session. An event that is refused, or not answered in time, 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -53,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 _UNREADABLE = (*NOT_JSON, CefitoError, ProblemError)
 _LOOK = 1.0  # seconds between looks of a stream into a store that other services write to
+_MINUTE = 60.0  # seconds between lines of the log on a store that cannot be used
 RELEASED = 5.0
 """Seconds in which all that used an ended session has let it go."""
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -185,10 +188,8 @@ class Sessions:
                         client=live.client,
                         open=body,
                     )
-                    line = saved.model_dump_json(exclude_unset=True)
                     live.store = self._store
-                    with _kept_at(live):
-                        live.place = live.store.append(live.id, 0, line)
+                    _keep(live, saved.model_dump_json(exclude_unset=True))
                 return answer
 
             answer = await self.service.call(request, served, begin, alone=live.id)
@@ -213,7 +214,7 @@ class Sessions:
             except GoneError as problem:
                 raise _gone() from problem
             except OSError as problem:
-                raise _unreachable() from problem
+                raise _unreachable(problem) from problem
         if live is None or not (live.session or live.store):
             raise _gone()
         if station is not None and not station.reaches(live.client):
@@ -274,12 +275,10 @@ class Sessions:
             answer = answer.model_copy(update={"number": live.number + 1})
             watch()
             line = event.model_dump_json(exclude_unset=True, exclude={"id", "brief"})
-            if live.store is not None:
-                try:
-                    with _kept_at(live):
-                        live.place = live.store.append(live.id, live.place, line)
-                except BehindError:  # of another service, which was first
-                    return change(watch)
+            try:
+                _keep(live, line)
+            except BehindError:  # of another service, which was first
+                return change(watch)
             live.session, live.number = session, answer.number
             if whole:
                 loop.call_soon_threadsafe(live.show, answer)
@@ -467,12 +466,29 @@ def _kept_at(live: LiveSession) -> Iterator[None]:
         live.ended = live.ended or "the session was closed, or has expired."
         raise _gone() from problem
     except OSError as problem:
-        logger.warning("%s: the store cannot be used (%s)", live.id, problem)
-        raise _unreachable() from problem
+        store, now = live.store, time.monotonic()
+        if store is not None and now - store.told >= _MINUTE:
+            store.told = now
+            logger.warning("%s: the store cannot be used (%s)", live.id, problem)
+        raise _unreachable(problem) from problem
 
 
-def _unreachable() -> ProblemError:
+def _keep(live: LiveSession, line: str) -> None:
+    """Add a line to the store of a session, if it has one; the log is told once it can again."""
+    if live.store is None:
+        return
+    with _kept_at(live):
+        live.place = live.store.append(live.id, live.place, line)
+    if -math.inf < live.store.told <= time.monotonic() - _MINUTE:
+        live.store.told = -math.inf
+        logger.warning("%s: the store can be used again", live.id)
+
+
+def _unreachable(problem: OSError) -> ProblemError:
     detail = "what is kept of sessions cannot be used now. Send the request again later."
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        full = "the disk of the service is full, so that nothing was kept or changed"
+        detail = f"{full}. Ask who runs the service to free some space, then send it again."
     return ProblemError(detail, headers={"retry-after": "10"}, kind="not-ready")
 
 

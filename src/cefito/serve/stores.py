@@ -8,6 +8,8 @@ session, and one that was paused cannot add to what others have gone on with.
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -42,6 +44,8 @@ class SessionStore(Protocol):
 
     shared: bool
     """Whether several services use it, and it ends the sessions that none of them uses."""
+    told: float
+    """When the log was told that it cannot be used; −∞ while it can."""
 
     def left(self) -> Iterable[str]:
         """Return the ids of sessions of a service before this one, which must end them."""
@@ -89,7 +93,7 @@ def open_store(settings: ServiceSettings) -> SessionStore | None:
 class FileStore:
     """A file for each session in a folder `sessions` (DataError); places are numbers of bytes."""
 
-    shared = False
+    shared, told = False, -math.inf
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "sessions"
@@ -112,7 +116,7 @@ class FileStore:
                 opened.seek(place)
             if (written := opened.write(data)) < len(data):
                 opened.truncate(place)
-                raise OSError(f"its disk took {written} of {len(data)} bytes; is it full?")
+                raise OSError(errno.ENOSPC, f"its disk took {written} of {len(data)} bytes")
         return place + len(data)
 
     def read(self, id: str, place: int) -> Iterator[tuple[bytes, int]]:
@@ -167,7 +171,7 @@ class ValkeyStore:
         ConfigError: The package valkey is not installed, or the server does not answer.
     """
 
-    shared = True
+    shared, told = True, -math.inf
 
     def __init__(self, address: str, seconds: float) -> None:
         check_installed("valkey", "valkey")

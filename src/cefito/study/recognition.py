@@ -228,6 +228,7 @@ def compare_recognisers(
     executor: str | None = None,
     address: str | None = None,
     say: Callable[[str], None] | None = None,
+    estimate: bool = False,
     **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
@@ -249,6 +250,7 @@ def compare_recognisers(
         executor: A name in `cefito.executors.EXECUTORS`.
         address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
+        estimate: Return nothing once it was called, if scores are missing.
         how: Other fields of `RecogniserScorer`.
 
     Raises:
@@ -279,7 +281,7 @@ def compare_recognisers(
     jobs = _jobs(names if only is None else only, seeds)
     missing = [job for job in jobs if not _is_scored(videos, job)]
     told = {}
-    if missing:
+    if missing and not estimate:
         scorer.claim()
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
@@ -293,6 +295,8 @@ def compare_recognisers(
         )
         say(costs.words)
         told = costs.telling(say, _label)
+        if estimate:
+            return [], {"failed": []}
     failed = []
     shown = partial(scorer, progress=progress) if mapping.in_process else scorer
     outcomes = mapped(mapping, shown, missing, progress, **told)

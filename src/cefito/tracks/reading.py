@@ -138,8 +138,39 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     return Tracks(_tracks(rows), actions, name, form, tuple(notes), tier, table.unused)
 
 
+def choices_of_each(paths: Iterable[object], choices: Choices) -> dict[Path, Choices]:
+    """Return the choices for each file: a table lacks names of columns that only others have.
+
+    Args:
+        paths: The files, among other things.
+        choices: What all of them leave open.
+    """
+    files = {Path(path) for path in paths if isinstance(path, str | Path)}
+    columns = dict.fromkeys(files, frozenset[str]())  # of tables of text
+    for path in files if choices.columns else ():
+        if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
+            with suppress(DataError):
+                columns[path] = Document(path, choices, lambda _: None).columns
+    known = frozenset[str]().union(*columns.values())
+    return {
+        path: choices.model_copy(
+            update={
+                "columns": {
+                    ours: theirs
+                    for ours, theirs in choices.columns.items()
+                    if not own or theirs.strip().casefold() not in known - own
+                }
+            }
+        )
+        for path, own in columns.items()
+    }
+
+
 def read_each(
-    paths: Iterable[Path], choices: Choices, failed: Callable[[CefitoError], object]
+    paths: Sequence[Path],
+    choices: Choices,
+    failed: Callable[[CefitoError], object],
+    beside: Iterable[object] = (),
 ) -> list[tuple[Path, Tracks]]:
     """Read files, each by itself; videos of the table that none has are noted once, at the last.
 
@@ -147,11 +178,13 @@ def read_each(
         paths: The files.
         choices: What they leave open.
         failed: Is given the error of a file that is left out.
+        beside: Files of the same choices that are read elsewhere.
     """
     each, table = list[tuple[Path, Tracks]](), choices.video_table
+    own_choices = choices_of_each([*paths, *beside], choices)
     for path in paths:
         try:
-            each.append((path, read([path], choices)))
+            each.append((path, read([path], own_choices[path])))
         except (ConfigError, DataError) as problem:
             failed(problem)
     unused = frozenset.intersection(*(tracks.unused for _, tracks in each)) if each else frozenset()

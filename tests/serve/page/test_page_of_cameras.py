@@ -155,8 +155,7 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert state["finished"] >= 0.5
     # but for findings in the whole film, which may come later
     assert not any(one.startswith(("Now", "Next")) for one in said[said.index("Finished") :])
-    assert said[0].startswith("Now: ")
-    assert said[1].startswith("Next: ")
+    assert said[0].startswith("Next: ")
     assert all(one != other for one, other in pairwise(said))
 
 
@@ -262,12 +261,14 @@ def test_the_page_speaks_the_language_that_is_chosen(page, address):
     button(page, "Kamera benutzen").wait_for()
     assert page.locator("html").get_attribute("lang") == "de"
     assert page.locator("#live-now-head").inner_text() == "Jetzt"
+    assert page.locator("#live-going").inner_text() == "warten auf das erste Bild"
     said = "() => { window.said = []; speechSynthesis.speak = (one) => said.push(one); }"
     page.evaluate(said)
     page.get_by_label("den nächsten Schritt und Befunde vorlesen").check()
-    coming = page.locator("#live-going").inner_text()
+    coming = page.locator("#live-coming").inner_text()
+    assert coming == page.locator("#live-now li span").first.inner_text()
     assert page.evaluate("said.map((one) => [one.lang, one.text])") == [
-        ["de-DE", f"Jetzt: {coming}"]
+        ["de-DE", f"Als Nächstes: {coming}"]
     ]
     assert " %" in page.locator("#live-task").inner_text()
     assert "," in page.locator("#live-task .number").first.inner_text()

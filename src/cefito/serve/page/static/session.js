@@ -90,13 +90,14 @@ function showFilm(file) {
   showSources();
 }
 
+const able = () => run().recogniser && run().uploads.includes("pictures");
+
 // what can be watched: a camera or a film, by a run that follows them
 function showSources() {
   const view = $("live-view");
   const film = view.readyState > 0 && Boolean(view.src);
-  const able = Boolean(state) && run().recogniser && run().uploads.includes("pictures");
-  $("live-watch").hidden = !able || !ready;
-  $("live-wait").hidden = !able || ready;
+  $("live-watch").hidden = !state || !able() || !ready;
+  $("live-wait").hidden = !state || !able() || ready;
   $("live-film-row").hidden = !film;
   $("live-camera").textContent = t(watching() === "camera" ? "camera.stop" : "camera.use");
   $("live-film").textContent = t(watching() === "film" ? "film.stop" : "film.play");
@@ -251,6 +252,7 @@ const watcher = (name, begin) => guarded(async () => {
 
 const present = () => state.followed && state.followed.now;
 const over = () => !present() && state.finished >= OVER;
+const waiting = () => !state.followed && state.events === 0 && !over() && able(); // nothing is seen or told yet
 const ofTask = () => state.tasks[0].probability > 0.5; // else the film may show another one
 // the next step; once nothing follows, a step that is missing
 const coming = () => (over() ? state.findings.filter(({ kind }) => kind === "missing").map(({ name }) => ({ name }))[0] : state.next_steps[0]);
@@ -259,7 +261,7 @@ function speak() {
   if (!state || !$("live-speak").checked) return;
   const fresh = newFindings(state);
   for (const finding of fresh) say(t("speak.finding", findingWords(finding)));
-  const next = over() && !coming() ? t("speak.finished") : coming() ? t(state.followed ? "speak.next" : "now.named", { step: coming().name }) : "";
+  const next = over() && !coming() ? t("speak.finished") : coming() ? t(state.followed || waiting() ? "speak.next" : "now.named", { step: coming().name }) : "";
   if (!next || next === spoken) return;
   spoken = next;
   say(next, !fresh.length);
@@ -345,10 +347,10 @@ function noteButtons(finding) {
 
 // What goes on and what follows: of a video as recognised, else the likeliest step and what the best plan has after it.
 function showBig() {
-  const { now, done, seconds } = state.followed || { now: coming() };
+  const { now, done, seconds } = state.followed || { now: waiting() ? null : coming() };
   const plan = state.plans[0]; // begins with the likeliest step
-  const next = state.followed ? coming() : now && plan && plan.names.length > 1 ? { name: plan.names[1] } : undefined;
-  $("live-going").textContent = now ? now.name : t(over() && !next && ofTask() ? "finished" : state.followed ? "pause" : "nothing");
+  const next = state.followed || waiting() ? coming() : now && plan && plan.names.length > 1 ? { name: plan.names[1] } : undefined;
+  $("live-going").textContent = now ? now.name : t(waiting() ? "picture.waits" : over() && !next && ofTask() ? "finished" : state.followed ? "pause" : "nothing");
   $("live-coming").textContent = next ? next.name : t("nothing");
   $("live-going-share").replaceChildren(...(now ? [number(state.followed ? "inferred" : "next", percent(now.probability))] : []));
   $("live-coming-share").replaceChildren(...(next && next.probability ? [number("next", percent(next.probability))] : []));
