@@ -25,7 +25,7 @@ import torch
 import common
 from cefito.export.folder import START, export_onnx
 from cefito.files import write_json
-from cefito.recognition.recogniser import step_stream
+from cefito.recognition.stream import step_stream
 from cefito.runs.run import Run, open_run
 
 _WARM = 3  # calls that are not counted

@@ -19,7 +19,7 @@ import cefito
 import common
 from cefito.data import open_dataset
 from cefito.files import write_json
-from cefito.recognition.recogniser import step_stream
+from cefito.recognition.stream import step_stream
 
 PART = 200  # rows of a line of the table
 

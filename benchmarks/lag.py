@@ -16,8 +16,7 @@ import numpy as np
 import common
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.timeline import row_labels
-from cefito.recognition.recogniser import step_stream
-from cefito.recognition.stream import StepStream
+from cefito.recognition.stream import StepStream, step_stream
 from cefito.runs.run import Run, open_run
 from cefito.tracks.track import stored
 
