@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 import common
 from cefito.data.prepared import open_dataset
-from cefito.recognition.recogniser import Recogniser, step_stream
+from cefito.recognition.recogniser import Recogniser
+from cefito.recognition.stream import step_stream
 from cefito.runs.run import open_run
 
 Rows = NDArray[np.float32]
