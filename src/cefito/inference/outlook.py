@@ -20,8 +20,13 @@ from cefito.errors import ConfigError
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
 from cefito.parts.opened import OpenedRun
-from cefito.planners.any_length.guidance import Encoded, SequencePosterior, SessionModel
-from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.any_length.guidance import (
+    Encoded,
+    SequencePosterior,
+    SessionModel,
+    SessionPlanner,
+    guides_sessions,
+)
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.settings import Record
@@ -41,9 +46,9 @@ class Likely(Record):
     probability: float
 
 
-def check_sessions(run: OpenedRun) -> AnyLengthPlanner:
+def check_sessions(run: OpenedRun) -> SessionPlanner:
     """Return the planner of a run that can have sessions; refuse another one (ConfigError)."""
-    if not isinstance(run.planner, AnyLengthPlanner):
+    if not guides_sessions(run.planner):
         problem = f"needs a run of the method any-length; this one is of '{run.method}'"
         raise ConfigError(f"{run.place}: a session {problem}. Train one for several lengths.")
     return run.planner

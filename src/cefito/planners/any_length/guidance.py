@@ -10,15 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History, Known
+from cefito.planners.base import Planner, PlannerOfLengths
+from cefito.planners.base_planner import plans_lengths
 from cefito.planners.chain.inference import SequenceScores, TransitionSums
 from cefito.planners.chain.states import TaskStates
+from cefito.planners.queries import Queries
+from cefito.search.problem import Plans
 
 GOING = 0.3
 """Factor of the prior probability of each further step done between two observations."""
@@ -227,6 +234,35 @@ class Chains:
         """Whether the sequences of each length have ended before a place, bool [L, 1, 1]."""
         device = self.states.actions.device
         return torch.tensor(self.lengths, device=device)[:, None, None] <= place
+
+
+class SessionPlanner(PlannerOfLengths, Protocol):
+    """A planner whose model guides live sessions."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def model(self) -> AnyLengthModel:
+            """Its trained model."""
+
+        @property
+        def mean_observation(self) -> NDArray[np.float32] | None:
+            """Mean observation of its training windows [E]; None if it is unknown."""
+
+    def ranked(
+        self,
+        queries: Queries,
+        every: Sequence[SequenceScores],
+        log_lengths: Tensor,
+        log_tasks: Tensor,
+        top_k: int,
+    ) -> list[Plans]:
+        """Return the likeliest sequences; see `AnyLengthPlanner.ranked`."""
+
+
+def guides_sessions(planner: Planner) -> TypeGuard[SessionPlanner]:
+    """Return whether a planner guides live sessions."""
+    return plans_lengths(planner) and isinstance(getattr(planner, "model", None), AnyLengthModel)
 
 
 class SessionModel:
