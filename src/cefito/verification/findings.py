@@ -26,6 +26,7 @@ from cefito.verification.promise import Chance
 
 LEAST = 0.5
 """Least probability of a mistake that is reported, by default."""
+_AS_SURE = 0.1  # difference in probability of findings that are about as sure
 _LEAST = 1e-300  # probability of what is named at least, since one of 0 is none
 _ALSO = 0.05  # p(mistake) of another kind, from which on it is named, too
 _AFTER = 2.0  # steps that the prior of the next one counts as
@@ -121,10 +122,10 @@ class Findings:
         done = isinstance(subject, SeenStep)
         self._suspects[key].add(subject, share, self._of_steps if done else self._of_omitted)
 
-    def compare(self, shown: Mapping[int, int], videos: int) -> None:
+    def compare(self, shown: Mapping[int, Sequence[float]], videos: int) -> None:
         """Lower the probabilities of what is also found in right videos that were held out.
 
-        `shown` has the number of these videos with a finding of each action, by its id.
+        `shown` has the probability of a finding of each action in those that have one, by its id.
         """
         for (action, _), suspect in self._suspects.items():
             if action in shown:
@@ -230,13 +231,16 @@ class _Suspect:
         if isinstance(subject, SeenStep):
             self._done.append((subject, mistake, share))
 
-    def compare(self, shown: int, videos: int) -> None:
-        """Lower p(mistake) of what was also found in so many right videos held out."""
-        most = mistaken(shown, videos, SURPRISING)
+    def compare(self, shown: Sequence[float], videos: int) -> None:
+        """Lower p(mistake) of what was found about as surely in right videos held out."""
+        least = max(LEAST, self.probability - _AS_SURE)
+        if not (count := sum(probability >= least for probability in shown)):
+            return
+        most = mistaken(count, videos, SURPRISING)
         share = min(1.0, most / max(self.probability, _LEAST))
         self._kinds = {name: share * mistake for name, mistake in self._kinds.items()}
         self._done = [(step, share * mistake, p) for step, mistake, p in self._done]
-        self._also = f"; wrongly found in {shown} of {counted(videos, 'right video')} held out"
+        self._also = f"; wrongly found in {count} of {counted(videos, 'right video')} held out"
 
     @property
     def probability(self) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -99,11 +99,17 @@ class HeldOutFindings(Stored):
             task=np.array([task for task, *_ in videos], dtype=np.int64),
         )
 
-    def shown(self, task: int, least: float) -> tuple[dict[int, int], int]:
-        """Count a task's videos with a finding of each action, and all of its videos."""
-        own = (self.probability >= least) & (self.task[self.video] == task)
-        pairs = {*zip(self.video[own].tolist(), self.action[own].tolist(), strict=True)}
-        return Counter(action for _, action in pairs), int(np.sum(self.task == task))
+    def shown(self, task: int) -> tuple[dict[int, list[float]], int]:
+        """Return the surest finding of each action in each video of a task, and their number."""
+        own, most = self.task[self.video] == task, dict[tuple[int, int], float]()
+        found = zip(self.action[own], self.video[own], self.probability[own], strict=True)
+        for action, video, probability in found:
+            place = int(action), int(video)
+            most[place] = max(most.get(place, 0.0), float(probability))
+        by_action = defaultdict[int, list[float]](list)
+        for (action, _), probability in most.items():
+            by_action[action].append(probability)
+        return by_action, int(np.sum(self.task == task))
 
     def sizes(self, per_steps: int | None) -> Floats:
         """Return what false alarms are counted by, of each video [n]: hours, or `per_steps`."""

@@ -38,7 +38,6 @@ from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
 from cefito.verification.findings import (
-    LEAST,
     Deviation,
     Findings,
     StepJudgement,
@@ -409,7 +408,7 @@ class Verifier:
             for subject in _subjects(videos, rows, trusted):
                 findings.add(subject, share)
         if drawn:
-            findings.compare(*self.films.shown(task, LEAST))
+            findings.compare(*self.films.shown(task))
         return findings
 
     def _judged(
