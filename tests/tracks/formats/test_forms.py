@@ -269,6 +269,11 @@ READ: dict[str, Any] = {
         {"frame_rate": 25},
         ABC[:1],
     ),
+    "Premiere, commas": (
+        "Marker Name,In,Out\nboil,00:00:00:00,00:00:04:00\n",
+        {"frame_rate": 25},
+        ABC[:1],
+    ),
     # tools
     "BORIS 7": (BORIS_7.format("0.0", 0, 4, 5, 4, 9), {}, TWO),
     "BORIS 7 with an offset": (BORIS_7.format("10.0", 10, 14, 15, 14, 19), {}, TWO),
