@@ -98,16 +98,13 @@ def test_the_encoder_must_be_known(run):
         assert caught.value.setting == setting
 
 
-def test_weights_are_where_the_run_says_or_where_they_were_moved(run, tmp_path, monkeypatch):
-    opened, there, moved = [], tmp_path / "s3d.pth", tmp_path / "moved.pth"
-    opening = lambda _, *, weights, **__: opened.append(weights) or 1 / 0  # noqa: E731
+@pytest.mark.parametrize(("given", "taken"), [(None, __file__), ("moved.pth", "moved.pth")])
+def test_weights_are_where_the_run_says_or_where_they_were_moved(run, given, taken, monkeypatch):
+    opening = lambda _, *, weights, **__: {}[str(weights)]  # noqa: E731
     monkeypatch.setattr("cefito.encoders.video.open_encoder", opening)
-    there.touch()
-    recipe = ObservationRecipe.of(described(run, features={"model": "s3d", "file": str(there)}))
-    for weights in (None, moved):
-        with pytest.raises(ZeroDivisionError):
-            recipe.open(weights=weights)
-    assert opened == [there, moved]
+    recipe = ObservationRecipe.of(described(run, features={"model": "s3d", "file": __file__}))
+    with pytest.raises(KeyError, match=taken):
+        recipe.open(weights=given)
 
 
 class Constant:

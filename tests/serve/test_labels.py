@@ -205,8 +205,7 @@ def test_rows_of_a_film_are_kept_by_its_digest(place, films, studio, back_end, m
     encoded = [path.stem for path in (films.folder / "features").glob("*.npy")]
     monkeypatch.setattr(client.app.state.service, "encoding", None)  # nothing can be encoded
     again = asked(client, "/data/local-files/?d=n0.mp4").json()
-    digest = file_digest(place[0] / "new" / "n0.mp4")
-    assert (again, encoded) == (first, [digest])
+    assert (again, encoded) == (first, [file_digest(place[0] / "new" / "n0.mp4")])
     refused = asked(client, "/data/upload/1/n1.mp4")
     assert refused.json()["type"] == "urn:cefito:no-encoder"
 

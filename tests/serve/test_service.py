@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows
-from cefito.data.simulation import world
-from cefito.data.simulation.world import WORLD_NAME as OURS
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.inference.answer import answer, answers
 from cefito.inference.constraints import NamedConstraints
@@ -235,12 +233,13 @@ def test_a_search_of_videos(client, place):
 
 def test_videos_of_two_data_sets(serving, place, tmp_path, caplog, monkeypatch):
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
-    monkeypatch.setattr(world, "WORLD_NAME", "other")
+    monkeypatch.setattr("cefito.data.simulation.world.WORLD_NAME", "other")
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)
     both = serving(datasets=(place.world.folder, other.folder))
     name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
     assert "in several data sets" in refused(both, run="tea", video={"id": name})["detail"]
-    asked = [ask(both, run="tea", video={"id": name, "dataset": of}) for of in ("other", OURS)]
+    names = other.name, place.world.name
+    asked = [ask(both, run="tea", video={"id": name, "dataset": of}) for of in names]
     assert [(reply["dataset"] or {}).get("name") for reply in asked] == ["other", None]
     shutil.rmtree(other.folder)
     both.app.state.service.reload()
