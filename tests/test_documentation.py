@@ -59,6 +59,7 @@ from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
 from cefito.study.verifiers import VERIFIERS
+from cefito.verification import findings
 from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
 
@@ -381,6 +382,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("verify", "median is below {cefito.recognition.held_out._LEAST_RATIO:.0%} of their 5th"),
         ("verify", "less than {cefito.verification.correction._SLIP:.0%} of its usual length"),
         ("verify", "fewer than {cefito.recognition.trials._ENOUGH:.0%} of either kind are seen"),
+        ("verify", "(from {cefito.verification.findings.LEAST:.0%} on, and at most ten points"),
         ("verify", "A track has at most {cefito.serve.whole_videos._MOST_STEPS:,} steps"),
         ("verify", "Of tasks with more than {cefito.verification.order.MOST} steps"),
         ("recognise", "another one ({cefito.inference.recordings._CLEAR:.0%}) is named"),
@@ -412,6 +414,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         assert told in " ".join(text.split())
     assert (next_films._STRETCHES, stream.LOST_MORE, frame_folder._SPREAD) == (3, 10, 0.05)
     assert (costs._STEPS, costs._SHARE) == (8, 0.2)  # eight steps, a fifth
+    assert findings._AS_SURE == 0.1
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
@@ -505,6 +508,15 @@ def test_the_preset_of_the_page_lists_its_differences_alone(tmp_path):
     small = flattened(load_config("small", method="chain").sections)
     differ = {key: value for key, value in ours.items() if small[key] != value}
     assert differ == {"chain_training.optimiser.epochs": 40}
+
+
+def test_the_preset_for_proposals_is_small_with_few_networks():
+    small, ours = (flattened(settings_values(name)) for name in ("small", "proposal"))
+    assert ours.keys() == small.keys()
+    fewer = {key for key, value in small.items() if ours[key] != value}
+    parts = ("members", "folds", "temporal_layers", "changes")  # each is a network, or has some
+    assert fewer == {"any_length.members", *(f"recogniser.{part}" for part in parts)}
+    assert all(ours[key] < small[key] for key in fewer)
 
 
 def test_further_epochs_on_all_videos_are_half_as_many_in_small_alone():

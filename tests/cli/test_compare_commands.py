@@ -208,6 +208,8 @@ def test_reproduce_from_the_repository_of_the_authors(tmp_path, ran, cheap_exper
         "rewrite",
     )
     assert "crosstask, T = 4" in first.out
+    first_table = (out / "tables.md").read_text().partition("\nBold: ")[0]
+    assert first_table.index("| nearest window |") < first_table.index("| CEFITO")
     assert "0 of 4 scores are missing." in ran(*command).err
 
 

@@ -79,6 +79,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     page = (out / "FINDINGS.html").read_text()
     assert said["page"] == str(out / "FINDINGS.html")
     assert "Verification of 2 videos" in page
+    assert "jack down, in a right video" in page  # a picture of the data set's films
     assert page.count('href="../change%20tyre/monday%206.mp4') >= 1
     dataset = open_dataset(next(out.glob("*/data")))
     assert {video.video_id for video in dataset.videos} == {f"monday {one}" for one in range(5)}
@@ -88,6 +89,8 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     report = json.loads(ran("report", said["run"], "--out", out / "r.html", "--json").out)
     assert (report["scores"], report["gallery"], report["title"][:10]) == (None, [], "any-length")
     assert report["held_out"][0].startswith("Of 5 training videos held out in turn, ")
+    (tried,) = report["held_out"][1:]
+    assert re.match(r"change tyre: of steps that were cut out .*; of neighbours that were e", tried)
     text = (out / "r.html").read_text()
     assert "No video was kept for test, so plans have no scores" in text
     assert all(f'href="#{place}"' in text for place in ("held-out", "graph", "training", "notes"))
@@ -118,6 +121,7 @@ def test_elan_files_beside_films(quick, ran, refused, tmp_path):
     counts, task = (stderr.index(text) for text in ("to learn from: 6 labelled", note))
     assert counts < task < stderr.index("recogniser: ")
     assert f"Look at {out}/FINDINGS.html" in stderr
+    assert "1 training video without a label of an error would be found to have a" in stderr
     assert len([*out.glob("*/run")]) == 2
     lines = re.findall(r"  \S*cefito (\w+ .*)", stderr.partition("What next:")[2])
     assert [line.partition(" ")[0] for line in lines] == ["annotate", "follow", "serve"]

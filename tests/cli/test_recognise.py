@@ -475,7 +475,7 @@ def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):
     assert "steps were given" in json.loads(online)[0]["notes"][0]
 
 
-def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_path):
+def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_path, monkeypatch):
     rng, rate, plan = np.random.default_rng(0), 30, NAMES[:4]
     for name in ("groundTruth", "features", "splits"):
         (tmp_path / "KITCHEN" / name).mkdir(parents=True)
@@ -504,7 +504,9 @@ def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_pa
         f"recogniser.{name}": value for name, value in SMALL.model_dump(exclude_unset=True).items()
     }
     small["recogniser.temporal_passes"] = 5
-    ran("train", data, "--steps", "1-3", "--out", run, *as_arguments(small))
+    monkeypatch.setattr("cefito.inference.whole_videos.among_right", lambda *_: ["one is odd"])
+    said = ran("train", data, "--steps", "1-3", "--out", run, *as_arguments(small)).err
+    assert "note: one is odd" in said.splitlines()
     assert open_run(run).own_recogniser.rate == 15
     film = kitchen / "features" / "v7.npy"
     (seen,) = json.loads(ran("recognise", run, film, "--json").out)

@@ -98,6 +98,15 @@ def test_the_encoder_must_be_known(run):
         assert caught.value.setting == setting
 
 
+@pytest.mark.parametrize(("given", "taken"), [(None, __file__), ("moved.pth", "moved.pth")])
+def test_weights_are_where_the_run_says_or_where_they_were_moved(run, given, taken, monkeypatch):
+    opening = lambda _, *, weights, **__: {}[str(weights)]  # noqa: E731
+    monkeypatch.setattr("cefito.encoders.video.open_encoder", opening)
+    recipe = ObservationRecipe.of(described(run, features={"model": "s3d", "file": __file__}))
+    with pytest.raises(KeyError, match=taken):
+        recipe.open(weights=given)
+
+
 class Constant:
     """An encoder of pictures that gives every picture a vector of its mean, four numbers long."""
 

@@ -318,6 +318,8 @@ def test_a_gap_passed_at_once_is_that_of_its_rows_one_by_one(recogniser, video):
     assert slow.seconds == fast.seconds
     for name in ("now", "tasks", "next_states"):
         np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-6, atol=1e-9)
+    held = [[s for s in one.steps() if s.start < 200 and s.end > 20] for one in streams]
+    assert [*map(bool, held)] == [True, False]  # between rows of the long gap
     unseen = StepStream(recogniser, lost=0)
     unseen.observe(None, at=300)
     one_by_one = StepStream(recogniser)

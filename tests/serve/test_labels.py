@@ -22,6 +22,7 @@ from cefito.cli.serve import _FILMS, label
 from cefito.data import open_dataset
 from cefito.errors import DataError, RunError
 from cefito.evaluation.sharing import export_run
+from cefito.files import file_digest
 from cefito.inference.next_films import next_films
 from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
@@ -197,14 +198,14 @@ def test_labels_for_a_project_are_the_steps_of_the_run(films):
     assert Tags.of(label_studio.configuration(quoted)).labels == quoted
 
 
-def test_rows_of_a_film_are_kept_by_its_digest(films, studio, back_end, monkeypatch):
+def test_rows_of_a_film_are_kept_by_its_digest(place, films, studio, back_end, monkeypatch):
     client = back_end(films)
     connect(client, studio)
     first = asked(client, "/data/upload/1/n0.mp4").json()
-    encoded = len(list((films.folder / "features").glob("*.npy")))
+    encoded = [path.stem for path in (films.folder / "features").glob("*.npy")]
     monkeypatch.setattr(client.app.state.service, "encoding", None)  # nothing can be encoded
     again = asked(client, "/data/local-files/?d=n0.mp4").json()
-    assert (again, encoded) == (first, 1)
+    assert (again, encoded) == (first, [file_digest(place[0] / "new" / "n0.mp4")])
     refused = asked(client, "/data/upload/1/n1.mp4")
     assert refused.json()["type"] == "urn:cefito:no-encoder"
 

@@ -91,22 +91,27 @@ def test_tasks_and_their_steps(address, run_of_lengths):
         }
 
 
-def test_next_steps_are_those_of_a_session(address, run_of_lengths):
+def test_next_steps_are_those_of_a_session(address, run_of_lengths, world):
     actions = run_of_lengths.taxonomy.actions
     session = Session(run_of_lengths, task=3)
     first = next_actions(session, 1)[0][0]
     session.done(first)
     body = {"run": "run", "task": 3, "done": [actions[first].name], "top_k": 2}
     many = body | {"done": [first] * 256}  # as many as a request may hold
-    plain, refused, long = asked(
-        address, ("next_steps", body), ("next_steps", {"run": "tea"}), ("next_steps", many)
-    )
+    scene = {"observation": world.start[2].tolist()}
+    bodies = body, {"run": "tea"}, many, body | scene
+    plain, refused, long, seen = asked(address, *(("next_steps", one) for one in bodies))
     assert value(long)["next_steps"]
     found = value(plain)
     assert [step["id"] for step in found["next_steps"]] == [
         action for action, _ in next_actions(session, 2)
     ]
     assert found["tasks"][0]["id"] == 3
+    session.observe(world.start[2])
+    assert [(step["id"], step["probability"]) for step in value(seen)["next_steps"]] == [
+        (action, pytest.approx(share, rel=1e-4)) for action, share in next_actions(session, 2)
+    ]
+    assert value(seen)["next_steps"] != found["next_steps"]
     assert refused.is_error
     assert "a session needs a run of the method any-length" in refused.content[0].text
 

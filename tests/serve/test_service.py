@@ -231,12 +231,16 @@ def test_a_search_of_videos(client, place):
     assert sorted(found(windows=True)) == sorted(long)
 
 
-def test_videos_of_two_data_sets(serving, place, tmp_path, caplog):
+def test_videos_of_two_data_sets(serving, place, tmp_path, caplog, monkeypatch):
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
+    monkeypatch.setattr("cefito.data.simulation.world.WORLD_NAME", "other")
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)
     both = serving(datasets=(place.world.folder, other.folder))
     name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
     assert "in several data sets" in refused(both, run="tea", video={"id": name})["detail"]
+    names = other.name, place.world.name
+    asked = [ask(both, run="tea", video={"id": name, "dataset": of}) for of in names]
+    assert [(reply["dataset"] or {}).get("name") for reply in asked] == ["other", None]
     shutil.rmtree(other.folder)
     both.app.state.service.reload()
     kept = both.app.state.service.models.versions

@@ -172,6 +172,8 @@ def test_scores_are_those_of_the_runs(finished, world):
         assert value.selection == "held-out"
         assert value.parameters == run.info.parameters
         assert set(value.training) == set(run.info.training) == set(value.parameters)
+        (shown,) = (one for one in gather(ours).trials if one.row == name)  # of results.json
+        assert value.weights == shown.weights == planner.describe().weights
 
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):

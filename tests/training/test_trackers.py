@@ -119,13 +119,17 @@ def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):
     context = TrainingContext(folder=tmp_path, name="recogniser", track="tensorboard")
 
     def train(log):
-        loss = lambda: network(torch.ones(1, 2)).square().sum()  # noqa: E731
+        def loss():
+            losses.append(network(torch.ones(1, 2)).square().sum())
+            return losses[-1]
+
         steps = Steps(count=120, learning_rate=0.1, setting="")
         with silent("") as advance:
             take_steps(network, loss, steps, advance, log("member-1"))
         if len(opened) < 6:
             raise KeyboardInterrupt
 
+    losses: list[torch.Tensor] = []
     network = torch.nn.Linear(2, 1)
     with pytest.raises(KeyboardInterrupt):
         context.keep("whole", network, train, seed=0, settings={})
@@ -135,6 +139,8 @@ def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):
     names = ["whole/member-1"] * 3 + ["past/member-1"] * 3
     assert [line["network"] for line in lines] == names
     assert [line["step"] for line in lines] == [50, 100, 120] * 2
+    means = [part.mean().item() for part in torch.stack(losses[-120:]).split([50, 50, 20])]
+    assert [line["loss"] for line in lines[3:]] == pytest.approx(means)
     assert opened[0] == opened[5] == ("recogniser", "whole/member-1", [])
     assert len(opened) == 15
     assert [{"network": "whole/member-1", **line} for line in opened[6:9]] == lines[:3]

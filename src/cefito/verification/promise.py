@@ -102,10 +102,9 @@ class HeldOutFindings(Stored):
     def shown(self, task: int) -> tuple[dict[int, list[float]], int]:
         """Return the surest finding of each action in each video of a task, and their number."""
         own, most = self.task[self.video] == task, dict[tuple[int, int], float]()
-        found = zip(self.action[own], self.video[own], self.probability[own], strict=True)
-        for action, video, probability in found:
-            place = int(action), int(video)
-            most[place] = max(most.get(place, 0.0), float(probability))
+        findings = zip(self.action[own], self.video[own], self.probability[own], strict=True)
+        for action, video, probability in findings:
+            most[action, video] = max(most.get((action, video), 0.0), float(probability))
         by_action = defaultdict[int, list[float]](list)
         for (action, _), probability in most.items():
             by_action[action].append(probability)

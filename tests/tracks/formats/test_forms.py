@@ -264,8 +264,8 @@ READ: dict[str, Any] = {
         ABC[1:2],
     ),
     "BIDS": ("onset\tduration\ttrial_type\n0\t4\tboil\n4\t5\tpour\n", {}, TWO),
-    "Premiere": (
-        "Marker Name\tIn\tOut\tDuration\nboil\t00:00:00:00\t00:00:04:00\t00:00:04:00\n",
+    "Premiere, commas": (
+        "Marker Name,In,Out\nboil,00:00:00:00,00:00:04:00\n",
         {"frame_rate": 25},
         ABC[:1],
     ),

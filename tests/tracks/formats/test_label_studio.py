@@ -94,11 +94,12 @@ def test_seconds_boxes_and_several_annotations(tmp_path):
     assert "1 tasks without an annotation" in found.notes[1]
 
 
-def test_the_entry_video_goes_before_other_media(tmp_path):
+@pytest.mark.parametrize(("entry", "video"), [("video", "b"), ("film", "a")])
+def test_the_entry_video_goes_before_other_media_and_the_first_of_these(tmp_path, entry, video):
     value = region("labels", start=1, end=2, labels=["boil"]) | {"to_name": "tag"}
-    data = {"audio": "s3://x/a.wav", "video": "s3://x/b.mp4", "task": "tea"}
+    data = {"audio": "s3://x/a.wav", entry: "s3://x/b.mp4", "task": "tea"}
     path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
-    assert read_steps(path).annotations.videos[0].video_id == "b"
+    assert read_steps(path).annotations.videos[0].video_id == video
 
 
 def test_the_ground_truth_wins(tmp_path):
@@ -112,7 +113,7 @@ def test_the_ground_truth_wins(tmp_path):
 def test_a_region_is_of_the_video_of_its_tag(tmp_path):
     left = region("labels", start=1, end=2, labels=["boil"]) | {"to_name": "left"}
     right = region("labels", start=3, end=4, labels=["pour"]) | {"to_name": "right"}
-    data = {"left": "a.mp4", "right": "b.mp4", "task": " tea", "split": "Train"}
+    data = {"video": "c.mp4", "left": "a.mp4", "right": "b.mp4", "task": " tea", "split": "Train"}
     task = {"data": data, "annotations": [annotation(left, right)]}
     found = read_steps(export(tmp_path / "x.json", task))
     assert [(video.video_id, video.split) for video in found.annotations.videos] == [
