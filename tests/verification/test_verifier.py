@@ -288,7 +288,8 @@ def slow_findings(verifier, steps, sure, least):
             if verifier.network is None:
                 done = order.follows[:, own].sum()
                 spread = t(max(done - 0.5, 0.5), scale=np.sqrt(1 + 1 / done))
-                probability = max(probability, 1 - len(steps) * 2 * spread.sf(abs(score)))
+                as_far = min(1, len(steps) * 2 * spread.sf(abs(score)))
+                probability = max(probability, 0.1 / (0.1 + 0.9 * as_far))
         probability *= sure[place]
         if probability >= least and probability > 0:
             found.append((kind, place + 1, pytest.approx(probability)))

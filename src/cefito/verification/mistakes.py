@@ -27,6 +27,7 @@ from cefito.verification.order import (
     UNUSUAL,
     Floats,
     TaskOrder,
+    by_bayes,
     log_length,
     mistaken,
     repetitions,
@@ -235,17 +236,18 @@ class SeenStep:
 
     @cached_property
     def unusual_length(self) -> float:
-        """p(no step of a right video has a length as far from usual): 1 − n · p by Student's t.
+        """p(mistake) of a length as far from usual, `by_bayes`; 0 if its action is of another task.
 
-        Lengths are as those of n videos that have been seen, whose mean and deviation are estimates
-        (prediction interval of the logarithm). 0 if its action is of another task.
+        q = n p is how many of the n steps of a right video are as far, by Student's t: lengths are
+        as those that have been seen, whose mean and deviation are estimates (prediction interval of
+        the logarithm).
         """
         if self.index is None:
             return 0.0
         done = float(self.video.order.follows[:, self.index].sum())
         score = abs(self.length_score) / np.sqrt(1 + 1 / max(done, 1e-9))
         chance = 1 - share_within(score, max(done - 0.5, 0.5))
-        return max(0.0, 1 - len(self.video.steps) * chance)
+        return float(by_bayes(min(1.0, len(self.video.steps) * chance), SURPRISING))
 
     @cached_property
     def broken(self) -> BrokenOrder | None:

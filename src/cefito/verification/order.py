@@ -66,7 +66,7 @@ UNUSUAL = 2.0
 """Standard deviations of a length from which on it is unusual."""
 _EITHER = 0.125  # α; of orders in right videos of IKEA ASM 0.136 is likeliest, of 8 recipes 0.111
 SURPRISING = 0.1
-"""m of an order that is unusual, or of what is found in right videos that are held out, too."""
+"""m of an order or a length that is unusual, or of what right videos held out show, too."""
 _OTHER_NUMBER = 0.2  # m of a step that is missing or repeated
 _OPPOSITES = """
 add remove, assemble disassemble, attach detach, close open, connect disconnect, cover uncover,
@@ -349,17 +349,25 @@ def right_share(shown: Any, videos: Any) -> Any:
     return (shown + _EITHER) / (videos + 2 * _EITHER)
 
 
-def mistaken(shown: Any, videos: Any, prior: float) -> Any:
-    """Return p(mistake) of what k of n right videos show, too: m / (m + (1 − m) q), by Bayes.
+def by_bayes(right: Any, prior: float) -> Any:
+    """Return p(mistake) of what right videos show with probability q: m / (m + (1 − m) q).
 
-    q is their `right_share`.
+    Args:
+        right: q.
+        prior: m, p(mistake) of it in any video.
+    """
+    return prior / (prior + (1 - prior) * right)
+
+
+def mistaken(shown: Any, videos: Any, prior: float) -> Any:
+    """Return `by_bayes` of what k of n right videos show, too, whose q is their `right_share`.
 
     Args:
         shown: k.
         videos: n.
-        prior: m, p(mistake) of it in any video.
+        prior: m.
     """
-    return prior / (prior + (1 - prior) * right_share(shown, videos))
+    return by_bayes(right_share(shown, videos), prior)
 
 
 def edge_costs(names: Sequence[str]) -> Floats:
