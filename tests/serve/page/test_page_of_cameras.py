@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -157,6 +158,29 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     assert not any(one.startswith(("Now", "Next")) for one in said[said.index("Finished") :])
     assert said[0].startswith("Next: ")
     assert all(one != other for one, other in pairwise(said))
+
+
+def test_a_page_that_is_loaded_while_the_service_is_busy_opens_its_session(page):
+    failed = set()
+
+    def busy(route):
+        path = urlsplit(route.request.url).path
+        if path in failed:
+            return route.fallback()
+        failed.add(path)
+        if path.endswith("/model"):
+            return route.abort()
+        return route.fulfill(status=503, headers={"Retry-After": "1"}, json={"title": "busy"})
+
+    session = page.url.partition("#session=")[2]
+    for address in ("**/v1/model", f"**/v1/sessions/{session}", "**/v1/videos?*"):
+        page.route(address, busy)
+    page.reload()
+    page.locator("#problem", has_text="busy").wait_for()
+    page.locator("#live-open").wait_for()
+    assert len(failed) == 3
+    assert page.url.endswith(f"#session={session}")
+    assert page.locator("#problem").inner_text() == ""
 
 
 def test_a_film_that_ends_without_a_step_shows_it_as_the_next_one(page, drawn, tmp_path):

@@ -57,13 +57,14 @@ export async function call(path, options) {
     response = await fetch(path, options);
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new Error(t("no.answer"));
+    throw Object.assign(new Error(t("no.answer")), { passes: true });
   }
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   const wait = response.headers.get("Retry-After");
   const text = problem.detail || problem.title || t("answered", { status: response.status });
-  throw Object.assign(new Error(wait ? t("again.in", { problem: text, seconds: wait }) : text), { type: problem.type, wait: Number(wait) });
+  const passes = Boolean(wait) || problem.type === "urn:cefito:deadline";
+  throw Object.assign(new Error(wait ? t("again.in", { problem: text, seconds: wait }) : text), { type: problem.type, wait: Number(wait), passes });
 }
 
 // Send an upload again as long as the service loads its encoder.
@@ -76,8 +77,25 @@ export async function upload(path, parts, signal) {
     } catch (problem) {
       if (problem.type !== "urn:cefito:not-ready") throw problem;
       say(t("waiting", { problem: problem.message }));
-      await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
+      await pause(1000 * problem.wait);
       if (signal) signal.throwIfAborted();
+    }
+  }
+}
+
+export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+// Try again what fails because the service is away or busy; say so until it answers.
+export async function patiently(work) {
+  for (let failed = false; ; failed = true) {
+    try {
+      const made = await work();
+      if (failed) complain("");
+      return made;
+    } catch (problem) {
+      if (!problem.passes) throw problem;
+      complain(problem.message);
+      await pause(1000 * (problem.wait || 3));
     }
   }
 }

@@ -1,12 +1,12 @@
 // The runs of the service, and the one that is chosen.
-import { $, complain, fill, get, make } from "./base.js";
+import { $, complain, fill, get, make, patiently } from "./base.js";
 import { language, t } from "./words.js";
 
 let runs = [];
 export let limits = null;
 
 export async function loadRuns() {
-  const model = await get("v1/model");
+  const model = await patiently(() => get("v1/model"));
   runs = model.runs;
   limits = model.limits;
   for (const one of runs) one.names = new Map(one.actions.map((action) => [action.id, action.name]));

@@ -1,10 +1,10 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
-import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit } from "./base.js";
+import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit, patiently, pause } from "./base.js";
 import { dismissable, findingWords, newFindings } from "./findings.js";
 import { actionsOf, chooseLinked, chooseRun, loadRuns, run, runShown } from "./runs.js";
 import { drawSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
-import { pause, stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
+import { stopWatching, watchCamera, watchFilm, watching } from "./watch.js";
 import { parts, percent, say, silence, t, tenth, voice } from "./words.js";
 
 const PLANS = 3;
@@ -29,7 +29,7 @@ async function start() {
   const open = await guarded(openSession)();
   const linked = chooseLinked(link);
   if (open) chooseRun(open.run, open.horizon);
-  await runChosen(linked ? link : new URLSearchParams());
+  await patiently(() => runChosen(linked ? link : new URLSearchParams()));
   if (open) followSession(open);
   if (link.get("from") === "film") showFilm(openerFilm());
   await encoderLoaded();
@@ -109,8 +109,12 @@ function showSources() {
 async function openSession() {
   if (!location.hash.startsWith(MARK)) return null;
   const id = location.hash.slice(MARK.length);
-  forget();
-  return get("v1/sessions/" + encodeURIComponent(id));
+  try {
+    return await patiently(() => get("v1/sessions/" + encodeURIComponent(id)));
+  } catch (problem) {
+    forget();
+    throw problem;
+  }
 }
 
 const forget = () => history.replaceState(null, "", location.pathname + location.search);
@@ -228,7 +232,7 @@ async function see(picture, at) {
   } catch (problem) {
     if (!state || state.id !== id) return;
     if (problem.type === GONE) ended(NOT_THERE);
-    else if (!problem.type || problem.wait || problem.type === "urn:cefito:deadline") trouble(problem.type ? problem.message : AWAY);
+    else if (!problem.type || problem.passes) trouble(problem.type ? problem.message : AWAY);
     else stopped(problem.message);
   }
 }

@@ -1,5 +1,5 @@
 // Pictures of a camera or of the film that is shown, one of each second, for a live session.
-import { $, make } from "./base.js";
+import { $, make, pause } from "./base.js";
 import { t } from "./words.js";
 
 const SIDE = 256; // pixels of a picture's shorter side
@@ -90,8 +90,6 @@ export function stopWatching() {
   if (lock) lock.release();
   lock = null;
 }
-
-export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 // The picture of a second is taken in its middle, after the answer to the picture before.
 async function watch(source, send, stopped) {
