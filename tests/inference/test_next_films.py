@@ -12,8 +12,8 @@ from cefito.inference.next_films import (
     FilmToLabel,
     LabelledFilms,
     Stretch,
+    mean_of,
     ordered,
-    parts_of,
     stretches_of,
 )
 from cefito.inference.recordings import Recording
@@ -40,8 +40,8 @@ LABELLED = seen(0), seen(1)
 
 def labelled(films=LABELLED, tasks=(2, 1, 0)):
     standard = Standard.of(list(films), 40)
-    parts = [parts_of(standard.scaled(rows), 1.0) for rows in films]
-    return LabelledFilms(standard, tuple(parts), np.array(tasks))
+    means = np.stack([mean_of(rows, standard) for rows in films])
+    return LabelledFilms(standard, means, np.array(tasks))
 
 
 def recognition(sure, task):
@@ -73,9 +73,10 @@ def test_a_film_that_repeats_a_labelled_one_comes_last():
 def test_a_film_of_a_task_without_labels_comes_first():
     films = [film("tea", seen(2), sure=0.3), film("jam", seen(3), sure=0.9, task=2)]
     (_, first), (_, second) = ordered(films, labelled())
-    assert (first.film, first.help, first.labelled) == ("jam", 1, 0)
+    assert (first.film, first.help, first.labelled) == ("jam", first.new, 0)
     assert first.why.endswith("no labelled film of its task")
-    assert (second.help, second.unsure, second.labelled) == (*[pytest.approx(0.7)] * 2, 2)
+    assert (second.unsure, second.labelled) == (pytest.approx(0.7), 2)  # type: ignore[comparison-overlap]
+    assert second.help == pytest.approx(0.7 * second.new)
 
 
 def test_of_films_that_are_alike_one_comes_early():
@@ -88,17 +89,25 @@ def test_of_films_that_are_alike_one_comes_early():
 
 
 def test_a_chosen_film_is_one_of_its_task():
-    films = [film("a", seen(2), task=2, sure=0.9), film("b", seen(3), task=2, sure=0.8)]
+    films = [film("a", seen(2), task=2, sure=0.9), film("b", seen(3), task=2, sure=0.9)]
     (_, first), (_, second) = ordered(films, labelled())
-    assert (first.film, second.film, second.help) == ("a", "b", pytest.approx(0.2))  # type: ignore[comparison-overlap]
+    assert {first.film, second.film} == {"a", "b"}
+    assert (first.help, second.help) == (first.new, pytest.approx(0.1 * second.new))  # type: ignore[comparison-overlap]
 
 
-def test_new_is_measured_by_the_labelled_films():
+def test_new_is_the_angle_to_the_labelled_film_that_is_most_alike():
     rows = np.concatenate([LABELLED[0][: LENGTH // 2], seen(2)[: LENGTH // 2]])
     half, new = (ordered([film("x", one)], labelled())[0][1] for one in (rows, seen(2)))
-    assert 0.25 < half.new < 0.75
-    assert half.help == pytest.approx(min(1, 2 * half.new) * 0.4)
-    assert new.new == pytest.approx(1, abs=0.1)
+    assert 0.1 < half.new < new.new <= 1
+    assert half.help == pytest.approx(half.new * 0.4)
+    standard = labelled().standard
+    means = [standard.scaled(one).mean(axis=0) for one in (rows, *LABELLED)]
+    lengths = [np.sqrt(mean @ mean + 0.01 * len(mean)) for mean in means]
+    cosines = [
+        (means[0] @ mean + 0.01 * len(mean)) / lengths[0] / length
+        for mean, length in zip(means[1:], lengths[1:], strict=True)
+    ]
+    assert half.new == pytest.approx(1 - max(cosines), abs=1e-5)
 
 
 def test_films_that_help_alike_keep_their_order():

@@ -1,12 +1,12 @@
 """Which film, and which parts of it, to label next.
 
-The labels of a film are expected to help by min(1, 2 · new) · (1 − p · sure):
+The labels of a film are expected to help by new · (1 − p · sure):
 
 - p · sure: the probability of its task · the mean probability of its steps (1 − `doubt`); 0 if no
   film of its task is labelled;
-- new: the mean of 1 − exp(−d² / 2 σ²) over its parts of eight seconds, for the distance d to the
-  nearest part of a labelled film and the variance σ² of these parts, divided by the same of
-  labelled films among each other, at most 1. So films that resemble labelled ones come last.
+- new: 1 − cos(m, m'), from 0 to 1, for the mean m of its rows and that of the labelled film that is
+  most alike, where rows are scaled so that those of labelled films have the mean 0. So films that
+  resemble labelled ones come last.
 
 Films are chosen one after another, and each chosen one counts as labelled for those after it.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -42,8 +41,7 @@ from cefito.verification.findings import Deviation, UnsureStep
 logger = logging.getLogger(__name__)
 
 _TINY = 1e-9
-_COMPARED, _LEAST_NEW = 100, 0.02
-_PART, _MOST_PARTS = 8.0, 64  # seconds of a part that is compared; parts of a film
+_CONSTANT = 0.1  # deviations of each feature
 _STRETCH, _SHARE, _STRETCHES = 30.0, 6, 3  # seconds at most; films have six of them or more
 _LITTLE = 0.05  # mean probability of other labels from which on a stretch is worth a look
 
@@ -77,20 +75,12 @@ class NextFilm(Record):
     doubtful: tuple[str, ...] = ()  # steps that the verifier finds wrong, or is unsure of
 
 
-def parts_of(rows: NDArray[np.floating[Any]], rate: float) -> Rows:
-    """Return means of parts of eight seconds [m, D] of scaled rows [n, D], less their mean."""
-    count = min(max(round(len(rows) / rate / _PART), 1), len(rows), _MOST_PARTS)
-    means = [part.mean(axis=0) for part in np.array_split(rows, count)]
-    parts: Rows = np.stack(means) - rows.mean(axis=0)
-    return parts
-
-
 @dataclass(frozen=True, eq=False)
 class LabelledFilms:
     """The films that a recogniser was trained on, which films without labels are compared with."""
 
     standard: Standard
-    parts: tuple[Rows, ...]  # of each film [m, D]
+    means: Rows  # of the rows of each film, as of `mean_of` [n, D + 1]
     tasks: NDArray[np.int64]  # number of films of each task [C]
 
     @classmethod
@@ -98,9 +88,8 @@ class LabelledFilms:
         """Read some videos of a data set (DataError if it holds no rows of whole videos)."""
         known = AnnotatedRows.of(data, places)
         standard = Standard.of(known.rows, known.rows[0].shape[1])
-        parts = [parts_of(standard.scaled(rows), known.rate) for rows in known.rows]
-        tasks = np.bincount(known.tasks, minlength=len(data.taxonomy.tasks))
-        return cls(standard, tuple(parts), tasks)
+        means = np.stack([mean_of(rows, standard) for rows in known.rows])
+        return cls(standard, means, np.bincount(known.tasks, minlength=len(data.taxonomy.tasks)))
 
     @classmethod
     def of_run(cls, run: OpenedRun) -> Self | None:
@@ -113,26 +102,15 @@ class LabelledFilms:
             logger.warning("films are ordered by how unsure they are alone: %s", problem)
             return None
 
-    @cached_property
-    def spread(self) -> float:
-        """2 σ²."""
-        return 2 * max(float(np.concatenate(self.parts).var(axis=0).sum()), _TINY)
 
-    @cached_property
-    def usual(self) -> float:
-        """How new a labelled film is to the others, on average of at most a hundred of them."""
-        films = self.parts[:: -(-len(self.parts) // _COMPARED)]
-        others = (films[:place] + films[place + 1 :] for place in range(len(films)))
-        new = [
-            self.newness(_squared(film, np.concatenate(rest)))
-            for film, rest in zip(films, others, strict=True)
-            if rest
-        ]
-        return max(float(np.mean(new or [0.0])), _LEAST_NEW)
+def mean_of(rows: NDArray[np.floating[Any]], standard: Standard) -> Rows:
+    """Return the mean of scaled rows [n, D] and a constant, at length 1 [D + 1].
 
-    def newness(self, squares: NDArray[np.float64]) -> float:
-        """Return the mean of 1 − exp(−d² / 2 σ²) for d² of each part [m]."""
-        return 1 - float(np.exp(-squares / self.spread).mean())
+    By the constant, films whose means are 0 are alike, as one labelled film is with itself.
+    """
+    mean = standard.scaled(rows.astype(np.float32)).mean(axis=0)
+    longer: Rows = np.append(mean, np.float32(_CONSTANT * np.sqrt(len(mean))))
+    return longer / np.linalg.norm(longer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +118,7 @@ class FilmToLabel:
     """A film without labels, as its recogniser sees it."""
 
     track: Track
-    parts: Rows  # as those of labelled films [m, D]; [0, 0] without these
+    mean: Rows  # as those of labelled films [D + 1]; [0] without these
     stretches: tuple[Stretch, ...]
     doubtful: tuple[str, ...] = ()  # as of `NextFilm`
 
@@ -155,11 +133,8 @@ class FilmToLabel:
             recognition: What was recognised in them.
             labelled: The films that the recogniser was trained on; None if they are not at hand.
         """
-        parts, track = np.zeros((0, 0), dtype=np.float32), recording.track(recognition)
-        if labelled is not None:
-            scaled = labelled.standard.scaled(recording.rows.astype(np.float32))
-            parts = parts_of(scaled, recording.rate)
-        return cls(track, parts, stretches_of(recognition))
+        mean = mean_of(recording.rows, labelled.standard) if labelled else np.zeros(0, np.float32)
+        return cls(recording.track(recognition), mean, stretches_of(recognition))
 
 
 def ordered(
@@ -172,26 +147,25 @@ def ordered(
     """
     left, order = list(films), list[tuple[FilmToLabel, NextFilm]]()
     doubts = [doubt(film.track) for film in left]
-    if labelled is None:
+    if labelled is None or not left:
         first = sorted(range(len(left)), key=lambda place: -doubts[place])
         return [_with_reason(left[place], doubts[place], doubts[place]) for place in first]
-    every = np.concatenate(labelled.parts)
-    nearest = [_squared(film.parts, every) for film in left]  # d² of each part
+    means = np.stack([film.mean for film in left])
+    alike = np.max(means @ labelled.means.T, axis=1)  # cosines
     known, places = set(np.flatnonzero(labelled.tasks).tolist()), [*range(len(left))]
     while places:
         helps = dict[int, tuple[float, float]]()  # and how new each film is
         for place in places:
-            new = min(labelled.newness(nearest[place]) / labelled.usual, 1.0)
+            new = float(np.clip(1 - alike[place], 0, 1))
             unsure = doubts[place] if left[place].track.task_id in known else 1.0
-            helps[place] = min(2 * new, 1.0) * unsure, new
+            helps[place] = new * unsure, new
         best = max(places, key=lambda place: helps[place][0])
         film = left[best]
         count = int(labelled.tasks[film.track.task_id])
         order.append(_with_reason(film, doubts[best], *helps[best], count))
         places.remove(best)
         known.add(film.track.task_id)
-        for place in places:
-            nearest[place] = np.minimum(nearest[place], _squared(left[place].parts, film.parts))
+        alike = np.maximum(alike, means @ means[best])
     return order
 
 
@@ -215,13 +189,6 @@ def _with_reason(
         doubtful=film.doubtful,
     )
     return film, facts
-
-
-def _squared(parts: Rows, others: Rows) -> NDArray[np.float64]:
-    """Return d² of each part [m, D] to the nearest of others [k, D], [m]."""
-    squares = (parts**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * parts @ others.T
-    nearest: NDArray[np.float64] = squares.min(axis=1).clip(min=0).astype(np.float64)
-    return nearest
 
 
 def stretches_of(recognition: Recognition) -> tuple[Stretch, ...]:
