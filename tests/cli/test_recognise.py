@@ -124,6 +124,13 @@ def test_what_is_wrong_in_recognised_steps(recognised, call, refused, films, tmp
     np.save(tmp_path / "still.npy", np.zeros((1, 8)))
     problem = refused("verify", films / "RUN", tmp_path / "still.npy")
     assert "still.npy: no step was recognised.\n" in problem
+    code, out, err = call("verify", films / "RUN", tmp_path / "still.npy", "v10", "--json", "--check")
+    assert (code, len(json.loads(out))) == (2, 1)
+    assert "error: left out:" in err
+    assert "still.npy: no step was recognised." in err
+    _, _, err = call("verify", films / "RUN", "v10")
+    (seen,) = (line for line in err.splitlines() if line.startswith("seen, and how sure that is: "))
+    assert seen.count("(over 98 %)") == len(found["steps"])
 
 
 def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, films, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,12 @@ def test_files_of_steps_that_cannot_be_read_are_left_out_and_named(call, run, ta
     right, other = table(right=RIGHT), table("OTHER.csv", task="unknown", other=RIGHT)
     bad = tmp_path / "bad.eaf"
     bad.write_text("<ANNOTATION_DOCUMENT>")
-    code, out, err = call("verify", run, bad, right, other, "--json", "--check")
+    left = bad, tmp_path / "gone.csv", other
+    code, out, err = call("verify", run, bad, right, *left[1:], "--json", "--check")
     assert code == 2
     assert [video["video"] for video in json.loads(out)] == ["right"]
-    lines = (line for line in err.splitlines() if line.startswith("error: "))
-    for line, path in zip(lines, (bad, other), strict=True):
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    for line, path in zip(sorted(lines), sorted(map(str, left)), strict=True):
         assert line.startswith(f"error: left out: {path}")
     code, out, err = call("verify", run, bad, other)
     assert (code, out) == (2, "")
@@ -136,6 +138,9 @@ def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
         if name == "de.csv":
             options += [f"--column={one}" for one in ("step=s", "start=a", "end=e")]
         assert call("verify", tmp_path / "tea", tmp_path / name, *options, "--check")[0] == 0, name
+        if name in ("n", "eaf.tsv"):  # options are of both files
+            right = shutil.copy(tmp_path / name, tmp_path / f"right {name}")
+            assert call("verify", right, tmp_path / name, *options, "--check")[0] == 0
     (tmp_path / "late.txt").write_text("0:00 boil\n0:04 pour\n")
     _, _, err = call("verify", tmp_path / "tea", tmp_path / "late.txt", "--task", "tea")
     assert "the end of their video is unknown: 1 step" in err
@@ -178,6 +183,8 @@ def test_videos_of_a_table_that_no_file_has_are_named_once(call, tmp_path):
 
 def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert call("verify", run, table(one=RIGHT), "--check")[0] == 0
+    (tmp_path / "folder.jsonl").mkdir()
+    assert call("verify", run, table(one=SWAPPED), "--log", tmp_path / "folder.jsonl")[0] == 2
     steps, page, log = table(**{BAD: SWAPPED}), tmp_path / "x.html", tmp_path / "x.jsonl"
     for count in (1, 2):
         code, out, _ = call("verify", run, steps, "--out", page, "--log", log, "--json", "--check")

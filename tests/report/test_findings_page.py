@@ -86,6 +86,11 @@ def test_the_page_says_which_films_were_wrong_where_and_how_long_steps_took(fold
     assert durations["boil water"] == ["2.0 s", "2.0 s, +0 % (1)", "2.0 s, +0 % (1)"]
     assert durations["pour water"] == ["2.0 s", "2.0 s, +0 % (1)", "6.0 s, +200 % (1)"]
     assert durations["add leaves"][2] == "–"  # Bob left it out
+    heads = [texts(one) for one in tree.iter(f"{ELEMENT}h2")]
+    assert heads == [
+        *("Which were wrong, and where", "How long steps took"),
+        *("swapped: make tea", "=slow: make tea"),
+    ]
     links = [one.get("href") for one in tree.iter(f"{ELEMENT}a")]
     assert "films/swapped.mp4#t=3" in links
     assert not any("slow" in link for link in links)  # it has no film
@@ -117,6 +122,7 @@ def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
     assert greys == pytest.approx([LEVELS["pour water"]] * 3 + [LEVELS["add leaves"]], abs=6)
     verified(folder, "--out", page)
     assert "<img" not in page.read_text("utf-8")
+    assert ".mp4" not in page.read_text("utf-8")
 
 
 def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook(folder, capsys):
@@ -148,6 +154,9 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     save_table(films, book, verifier)
     tree = parsed(page.read_text("utf-8"))
     assert "0 of 4 had a finding; 3 without one leave open whether all was right." in texts(tree)
+    assert [texts(one) for one in tree.iter(f"{ELEMENT}h2")][:2] == [
+        *("Which leave open whether all was right", "How long steps took")
+    ]
     assert table(tree, "Which leave open") == [
         ["b", "make tea", "add leaves: perhaps missing (40 %)"],
         ["c", "make tea", "mistakes in it may have gone unseen"],

@@ -92,6 +92,18 @@ def test_what_right_videos_do_often_is_no_sign_of_a_mistake():
     assert kinds[1]["added"] == 0
 
 
+@pytest.mark.parametrize(("often", "told"), [(False, True), (True, False)])
+def test_repetitions_and_lengths_count_if_right_videos_have_them_seldom(often, told):
+    usual, new = steps_of([0, 1, 2, 3]), Step(200, 900, 3)
+    odd = [*usual[:3], Step(40, 50, 2), new]  # a step again, and a long one
+    rows = [odd if often and n % 3 == 0 else usual for n in range(12)]
+    verifier = Verifier.fit(
+        [Video(f"v{n}", "train", 0, tuple(row)) for n, row in enumerate(rows)], TOYS, config=ONLINE
+    )
+    *_, again, long = verifier.verify([*usual[:3], Step(40, 50, 2), new], 0, online=True).steps
+    assert (again.kinds["repeated"] > 0.5, long.kinds["long"] > 0.5) == (told, told)
+
+
 def test_false_alarms_are_promised_by_right_videos_each_judged_by_the_others(toys):
     """So the promise needs no label, and counts missing steps, too."""
     held_out = toys.online
