@@ -146,7 +146,7 @@ def test_what_right_copies_hardly_show_is_below_a_share_of_their_5th_percentile(
     )
 
     class Chain:
-        actions = [[0, 1]]
+        actions = ((0, 1),)
         given = loosened = filtered = of_task = drawn = lambda self, *_: self
 
     held: Any = SimpleNamespace(task=0, chain=Chain(), likelihoods=lambda *_, past: past)

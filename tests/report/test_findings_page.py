@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     for name, steps in (("right-3", STEPS), ("swapped", swapped)):
         levels = [30, *(LEVELS[step] for step in steps for _ in range(2))]
         draw_levels(folder / "films" / f"{name}.mp4", levels)
-    (folder / "films" / "right-5.mp4").write_bytes(b"no video")
+    (folder / "films" / "right-1.mp4").write_bytes(b"no video")
     return folder
 
 

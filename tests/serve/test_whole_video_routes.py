@@ -130,8 +130,8 @@ def test_what_is_wrong_is_that_of_the_library(client, run_with_recogniser, seen)
     }
     short = TRACK | {"steps": TRACK["steps"][:-1]}
     for online in (False, True):  # a later step may follow
-        kinds = [one["kind"] for one in ask(client, "verify", track=short, online=online)["deviations"]]
-        assert ("missing" in kinds) == (not online)
+        told = ask(client, "verify", track=short, online=online)["deviations"]
+        assert ("missing" in [one["kind"] for one in told]) == (not online)
     double = ask(client, "verify", rows=rows.repeat(2, axis=0).tolist(), rate=2.0, **least)
     assert double["seconds"] == expected["seconds"]
     bare = TRACK["steps"]
