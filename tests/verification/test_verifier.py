@@ -413,6 +413,7 @@ def test_errors_of_order_are_learned_and_thresholds_hold(learned):
     right = [video for video in shop(60, 1) if video.clean]
     known = [learned.verify(video.steps, 0, least=0.0).chances for video in right]
     by_others = sorted(held_out.probability)
+    assert learned.temperature > 1  # networks are too sure of videos held out
     assert sorted(p for rows in known for p, *_ in rows) != by_others
 
 
