@@ -10,6 +10,7 @@ import pytest
 
 from cefito.cli.verify import show_verified
 from cefito.inference.verification import CAUTION, VerifiedVideo, verify
+from cefito.runs.options import TrainOptions
 from cefito.tracks.document import Choices
 from tiny_runs import TINY_RUN, as_arguments
 
@@ -62,6 +63,8 @@ def test_findings_of_a_table(call, run, table):
 def test_what_the_page_counts_in_assembly101(call, shared_data):
     """Each of the test videos ends with its first mistake."""
     table, whole = (shared_data / "assembly101_o" / name for name in ("steps.csv", "whole.csv"))
+    with table.open() as file:
+        right = {row["video"] for row in csv.DictReader(file) if row["split"] == "train"}
     with whole.open() as file:
         wrong = [row for row in csv.DictReader(file) if row["label"] == "mistake"]
     cause = {row["video"]: row["cause"] for row in reversed(wrong)}
@@ -73,6 +76,7 @@ def test_what_the_page_counts_in_assembly101(call, shared_data):
     assert all(name.startswith("detach-") for name in named.values())
     text, others = " ".join(PAGE.split()), [cause[name] for name in cause.keys() - named]
     for words in (
+        f"a table of {len(right)} right videos and {len(videos)} up to their first mistake",
         f"the {len(named)} mistakes that it finds is a part that is taken off, and",
         f"names the same {len(unknown)}, {len(named)} of them mistakes",
         f"{len(films)} findings of missing steps, in {len({*films})} of the {len(videos)} videos",
@@ -315,8 +319,10 @@ def test_errors_are_counted_and_left_out_of_training(
     tiny_videos[0]["errors"] = [["spilt"], [], []]
     told = "".join(call("data", "info", make_source(features=None))[1:])
     assert "0 steps left out" in told
+    assert re.search(r"spilt +1\b", told)
     train = ("train", world.folder, "--method", "nearest", "--horizon", 2)
     train += ("--out", tmp_path / "RUN", "--errors")
     assert call(*train, "videos")[0] == 0
     assert json.loads((tmp_path / "RUN" / "run.json").read_text())["errors"] == "videos"
     assert "choice of windows with errors" in refused(*train, "windows")
+    assert TrainOptions.errors == "keep"
