@@ -12,6 +12,7 @@ from cefito.cli.verify import show_verified
 from cefito.inference.verification import CAUTION, VerifiedVideo, verify
 from cefito.runs.options import TrainOptions
 from cefito.tracks.document import Choices
+from cefito.verification.findings import Deviation
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
@@ -241,6 +242,10 @@ def test_what_is_said_of_all_films_is_said_once(capsys):
         f"note: {CAUTION}",
     ]
     assert films[0].to_dict()["limits"] == [unseen]
+    facts = {"kind": "added", "words": "not a step of the task", "action": 1, "name": "pour"}
+    sure = Deviation(**facts, step=1, start=0, end=9, probability=1.0, evidence="in none")
+    show_verified([films[0].model_copy(update={"deviations": (sure,)})], 0.5)
+    assert "over 98 %" in capsys.readouterr().out
 
 
 def test_each_step_of_the_task_is_said(call, run, world, table):

@@ -166,6 +166,9 @@ def test_mistakes_that_were_never_seen_are_named_where_enough_were(run_with_reco
         recogniser = replace(run_with_recogniser.recogniser, seen=(tried,))
         limits = limits_of_films(run_with_recogniser.changed(recogniser=recogniser))
         assert [limit.split("; ")[-1] for limit in limits] == expected
+        recogniser = replace(run_with_recogniser.recogniser, seen=(tried,) * 5)
+        limits = limits_of_films(run_with_recogniser.changed(recogniser=recogniser))
+        assert limits[3:] == ["the same holds for 2 more tasks"] * bool(expected)
 
 
 def done(video):

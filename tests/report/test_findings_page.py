@@ -133,6 +133,7 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     limits = ["mistakes in films may go unseen"]
     done = {"steps": [{"name": STEPS[0], "action": 0, "start": 0, "end": 9}]}
     left = {"action": 1, "name": "warm the pot", "probability": 0.1, "evidence": "in 1 of 9"}
+    sure = {"action": 4, "name": "juggle", "kind": "added", "words": "added", "probability": 1.0}
     films = [
         VerifiedVideo.model_validate(
             {"video": name, "task": "make tea", "steps": (), "deviations": (), "repair": ()}
@@ -150,6 +151,9 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
         )
     ]
     page, book = folder / "open.html", folder / "open.xlsx"
+    found = films[0].model_dump() | {"deviations": [sure | {"evidence": "in none"}]}
+    save_verification([VerifiedVideo.model_validate(found)], page, verifier)
+    assert texts(parsed(page.read_text("utf-8"))).count("over 98 %") == 3  # of a step, too
     save_verification(films, page, verifier)
     save_table(films, book, verifier)
     tree = parsed(page.read_text("utf-8"))

@@ -152,6 +152,7 @@ def test_what_is_found_in_right_films_held_out_is_left_open_in_others(tmp_path):
     assert surest > 0.8
     assert verifier.films.shown(1) == ({}, 0)
     expected = by_bayes(1, 4, 0.1)
+    assert [round(100 * by_bayes(1, count, 0.1)) for count in (5, 16)] == [34, 62]
     found = verifier.verify(whole, 0, drawn=[lacking] * 4)
     assert found.deviations == ()
     (unsure,) = found.unsure
