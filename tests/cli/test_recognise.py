@@ -532,6 +532,7 @@ def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_pa
     said = ran("train", data, "--steps", "1-3", "--out", run, *as_arguments(small)).err
     assert "note: one is odd" in said.splitlines()
     assert open_run(run).own_recogniser.rate == 15
+    assert len(open_run(run).own_verifier.films.hours) == 7  # each by a recogniser of the others
     film = kitchen / "features" / "v7.npy"
     (seen,) = json.loads(ran("recognise", run, film, "--json").out)
     assert names(seen) == plan
