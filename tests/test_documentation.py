@@ -359,7 +359,8 @@ def first_cells(page: str, head: str) -> list[str]:
 def test_lists_are_whole(page, head, expected):
     listed = [cell.partition("=")[0] for cell in first_cells(page, head)]
     assert sorted(listed) == sorted(expected)
-    assert options("data", "steps") - options("quickstart") == {"--format"}  # of labels
+    for command in ("quickstart", "verify"):
+        assert options("data", "steps") - options(command) == {"--format"}  # of labels
 
 
 def test_numbers_of_the_pages_are_those_of_the_program():
@@ -427,6 +428,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (MSTCNConfig().epochs, OnlineConfig().units) == (100, 128)
     assert (OnlineConfig().sure, OnlineConfig().shortest) == (0.4, 1)
     assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
+    assert (judging.fewest_errors, judging.online, following.directions) == (20, False, 300)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -15,6 +15,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.readers.step_source import read_steps
 from cefito.recognition import segmental_model
 from cefito.recognition.segmental import SegmentalRecogniser
+from cefito.recognition.trials import SeenMistakes
 from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
 from cooking_films import NAMES, PLANS, TIER, make_run
@@ -22,6 +23,8 @@ from row_films import SMALL
 from tiny_runs import TINY_LENGTHS, as_arguments
 
 TWINS = ("a\\b.npy", "a_b.npy")
+FIVE = {"of_skipped": 5, "of_exchanged": 5, "exchanged": 5, "right": 5}
+TRIED = SeenMistakes(**FIVE, skipped=4, unseen=((0,),)), SeenMistakes(**FIVE, skipped=1)
 TEST = ["v10", "v11", "v12", "v13"]
 
 
@@ -122,8 +125,14 @@ def test_what_is_wrong_in_recognised_steps(recognised, call, refused, films, tmp
     assert [step["name"] for step in found["steps"]] == names(seen)
     assert (found["task"], found["seconds"]) == ("tea", seen["seconds"])
     np.save(tmp_path / "still.npy", np.zeros((1, 8)))
-    problem = refused("verify", films / "RUN", tmp_path / "still.npy")
-    assert "still.npy: no step was recognised.\n" in problem
+    still = tmp_path / "still.npy"
+    assert "still.npy: no step was recognised.\n" in refused("verify", films / "RUN", still)
+    code, out, err = call("verify", films / "RUN", still, "v10", "--json", "--check")
+    assert (code, len(json.loads(out))) == (2, 1)
+    assert f"error: left out: {still}: no step was recognised." in err
+    _, _, err = call("verify", films / "RUN", "v10")
+    (seen,) = (line for line in err.splitlines() if line.startswith("seen, and how sure that is: "))
+    assert seen.count("(over 98 %)") == len(found["steps"])
 
 
 def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, films, tmp_path):
@@ -425,8 +434,15 @@ def test_a_run_without_a_recogniser(trained, refused):
 def test_training_says_that_a_recogniser_was_trained(films, capsys):
     from cefito.cli.train import _report
 
-    _report(open_run(films / "RUN"), True, open_dataset(films / "DATA"))
-    assert "a recogniser of steps was trained, too: cefito recognise" in capsys.readouterr().err
+    run = open_run(films / "RUN")
+    run = replace(run, recogniser=replace(run.own_recogniser, seen=TRIED))
+    _report(run, True, open_dataset(films / "DATA"))
+    said = capsys.readouterr().err
+    assert "a recogniser of steps was trained, too: cefito recognise" in said
+    assert "note: tea: of steps that were cut out" in said
+    assert "were exchanged, 5 of 5; not seen: 'boil'\n" in said
+    assert "note: mistakes in films may go unseen: of steps that were cut out" in said
+    assert "1 of 5 were seen to be missing" in said
 
 
 def test_a_folder_with_rows_alone_is_prepared(films, tmp_path, call):
@@ -443,7 +459,7 @@ def test_a_folder_with_rows_alone_is_prepared(films, tmp_path, call):
     assert again.timeline.videos[3].shape == made.timeline.videos[3].shape
 
 
-def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
+def test_poor_scores_of_videos_held_out_are_said(films, ran, call, tmp_path):
     shutil.copytree(films / "RUN", tmp_path / "RUN")
     assert "check these steps" not in ran("recognise", tmp_path / "RUN", "v10").err
     run = open_run(tmp_path / "RUN")
@@ -452,13 +468,21 @@ def test_poor_scores_of_videos_held_out_are_said(films, ran, tmp_path):
     assert own.held_out is not None
     assert own.held_out.videos == 10
     poor = own.held_out.model_copy(update={"edit": 41.4, "f1_50": 30.0})
-    replace(run, recogniser=replace(own, held_out=poor)).written()
+    replace(run, recogniser=replace(own, held_out=poor, seen=TRIED)).written()
     said = ran("recognise", tmp_path / "RUN", "v10").err
     assert "check these steps" in said
     assert "F1@50 30, edit score 41" in said
     rows = tmp_path / "rows.npy"
     np.save(rows, np.zeros((2, own.width), dtype=np.float32))
-    assert "edit score 41" in ran("follow", tmp_path / "RUN", "--features", rows).err
+    err = ran("follow", tmp_path / "RUN", "--features", rows).err
+    assert "edit score 41" in err
+    assert "; not seen: 'boil'\n" in err
+    film = films / "FEATURES" / "v11.npy"  # toast, of which too few mistakes were seen
+    code, out, err = call("verify", tmp_path / "RUN", film, "--check", "--json")
+    assert (code, json.loads(out)[0]["deviations"]) == (4, [])
+    (limit,) = json.loads(out)[0]["limits"]
+    assert "1 of 5 were seen to be missing" in limit
+    assert limit in call("verify", tmp_path / "RUN", film)[2]
 
 
 def test_false_alarms_in_films_are_promised_by_films_held_out(films, call):
@@ -508,6 +532,7 @@ def test_from_labels_of_frames_to_a_missing_step_at_15_rows_a_second(ran, tmp_pa
     said = ran("train", data, "--steps", "1-3", "--out", run, *as_arguments(small)).err
     assert "note: one is odd" in said.splitlines()
     assert open_run(run).own_recogniser.rate == 15
+    assert len(open_run(run).own_verifier.films.hours) == 7  # each by a recogniser of the others
     film = kitchen / "features" / "v7.npy"
     (seen,) = json.loads(ran("recognise", run, film, "--json").out)
     assert names(seen) == plan

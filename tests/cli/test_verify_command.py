@@ -3,13 +3,16 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cefito.cli.verify import show_verified
 from cefito.inference.verification import CAUTION, VerifiedVideo, verify
+from cefito.runs.options import TrainOptions
 from cefito.tracks.document import Choices
+from cefito.verification.findings import Deviation
 from tiny_runs import TINY_RUN, as_arguments
 
 RIGHT = ["crush spices", "boil water", "add tea leaves", "pour milk", "add honey", "stir mixture"]
@@ -61,6 +64,8 @@ def test_findings_of_a_table(call, run, table):
 def test_what_the_page_counts_in_assembly101(call, shared_data):
     """Each of the test videos ends with its first mistake."""
     table, whole = (shared_data / "assembly101_o" / name for name in ("steps.csv", "whole.csv"))
+    with table.open() as file:
+        right = {row["video"] for row in csv.DictReader(file) if row["split"] == "train"}
     with whole.open() as file:
         wrong = [row for row in csv.DictReader(file) if row["label"] == "mistake"]
     cause = {row["video"]: row["cause"] for row in reversed(wrong)}
@@ -72,6 +77,7 @@ def test_what_the_page_counts_in_assembly101(call, shared_data):
     assert all(name.startswith("detach-") for name in named.values())
     text, others = " ".join(PAGE.split()), [cause[name] for name in cause.keys() - named]
     for words in (
+        f"a table of {len(right)} right videos and {len(videos)} up to their first mistake",
         f"the {len(named)} mistakes that it finds is a part that is taken off, and",
         f"names the same {len(unknown)}, {len(named)} of them mistakes",
         f"{len(films)} findings of missing steps, in {len({*films})} of the {len(videos)} videos",
@@ -101,11 +107,12 @@ def test_files_of_steps_that_cannot_be_read_are_left_out_and_named(call, run, ta
     right, other = table(right=RIGHT), table("OTHER.csv", task="unknown", other=RIGHT)
     bad = tmp_path / "bad.eaf"
     bad.write_text("<ANNOTATION_DOCUMENT>")
-    code, out, err = call("verify", run, bad, right, other, "--json", "--check")
+    left = bad, tmp_path / "gone.csv", other
+    code, out, err = call("verify", run, bad, right, *left[1:], "--json", "--check")
     assert code == 2
     assert [video["video"] for video in json.loads(out)] == ["right"]
-    lines = (line for line in err.splitlines() if line.startswith("error: "))
-    for line, path in zip(lines, (bad, other), strict=True):
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    for line, path in zip(sorted(lines), sorted(map(str, left)), strict=True):
         assert line.startswith(f"error: left out: {path}")
     code, out, err = call("verify", run, bad, other)
     assert (code, out) == (2, "")
@@ -136,6 +143,9 @@ def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
         if name == "de.csv":
             options += [f"--column={one}" for one in ("step=s", "start=a", "end=e")]
         assert call("verify", tmp_path / "tea", tmp_path / name, *options, "--check")[0] == 0, name
+        if name in ("n", "eaf.tsv"):  # options are of both files
+            right = shutil.copy(tmp_path / name, tmp_path / f"right {name}")
+            assert call("verify", right, tmp_path / name, *options, "--check")[0] == 0
     (tmp_path / "late.txt").write_text("0:00 boil\n0:04 pour\n")
     _, _, err = call("verify", tmp_path / "tea", tmp_path / "late.txt", "--task", "tea")
     assert "the end of their video is unknown: 1 step" in err
@@ -178,6 +188,8 @@ def test_videos_of_a_table_that_no_file_has_are_named_once(call, tmp_path):
 
 def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     assert call("verify", run, table(one=RIGHT), "--check")[0] == 0
+    (tmp_path / "folder.jsonl").mkdir()
+    assert call("verify", run, table(one=SWAPPED), "--log", tmp_path / "folder.jsonl")[0] == 2
     steps, page, log = table(**{BAD: SWAPPED}), tmp_path / "x.html", tmp_path / "x.jsonl"
     for count in (1, 2):
         code, out, _ = call("verify", run, steps, "--out", page, "--log", log, "--json", "--check")
@@ -230,6 +242,10 @@ def test_what_is_said_of_all_films_is_said_once(capsys):
         f"note: {CAUTION}",
     ]
     assert films[0].to_dict()["limits"] == [unseen]
+    facts = {"kind": "added", "words": "not a step of the task", "action": 1, "name": "pour"}
+    sure = Deviation(**facts, step=1, start=0, end=9, probability=1.0, evidence="in none")
+    show_verified([films[0].model_copy(update={"deviations": (sure,)})], 0.5)
+    assert "over 98 %" in capsys.readouterr().out
 
 
 def test_each_step_of_the_task_is_said(call, run, world, table):
@@ -308,8 +324,10 @@ def test_errors_are_counted_and_left_out_of_training(
     tiny_videos[0]["errors"] = [["spilt"], [], []]
     told = "".join(call("data", "info", make_source(features=None))[1:])
     assert "0 steps left out" in told
+    assert re.search(r"spilt +1\b", told)
     train = ("train", world.folder, "--method", "nearest", "--horizon", 2)
     train += ("--out", tmp_path / "RUN", "--errors")
     assert call(*train, "videos")[0] == 0
     assert json.loads((tmp_path / "RUN" / "run.json").read_text())["errors"] == "videos"
     assert "choice of windows with errors" in refused(*train, "windows")
+    assert TrainOptions.errors == "keep"

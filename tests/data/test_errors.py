@@ -15,6 +15,7 @@ from cefito.errors import ConfigError, DataError
 
 CELLS = {"no": (), "YES": ("error",), "": (), "false": (), "1": ("error",), "None": ()}
 CELLS |= {"Nein": (), "ja": ("error",), "Oui": ("error",), "はい": ("error",)}
+CELLS |= {"Non": (), "否": (), "いいえ": (), "Sí": ("error",), "是": ("error",)}
 CELLS |= {" Order Error ; Timing Error;": ("Order Error", "Timing Error")}
 
 
@@ -30,7 +31,7 @@ def test_the_column_error_of_a_table(tmp_path):
     for path in (table, again):
         found = read_steps(path)
         assert errors_of(found.annotations.videos) == [[*CELLS.values()]]
-        kinds = "by kind: 'error' 5, 'Order Error' 1, 'Timing Error' 1."
+        kinds = "by kind: 'error' 7, 'Order Error' 1, 'Timing Error' 1."
         assert f"Steps with an error, {kinds}" in found.notes
 
 

@@ -2,11 +2,13 @@
 
 import io
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cefito
 from cefito.arrays import is_pickled
 from cefito.data.pickles import load_pickled
 from cefito.errors import DataError
@@ -99,3 +101,15 @@ def test_damaged_pickles_are_refused_or_plain():
             load(bytes(changed[: generator.integers(1, len(data) + 1)]))
         except (DataError, MemoryError):  # a damaged length may be of more memory than there is
             continue
+
+
+def test_two_kinds_of_files_alone_are_read_as_pickles():
+    sources = {
+        path.stem: path.read_text("utf-8") for path in Path(cefito.__file__).parent.rglob("*.py")
+    }
+    readers = {name for name, text in sources.items() if "load_pickled(" in text}
+    assert readers == {"pickles", "captaincook4d", "action_text"}
+    loads = [call for text in sources.values() for call in re.findall(r"torch\.load\(.*", text)]
+    assert loads
+    assert all("weights_only=True" in call for call in loads)
+    assert not any("allow_pickle=True" in text for text in sources.values())

@@ -118,6 +118,7 @@ def test_a_film_that_is_over_is_judged_as_a_whole_video(run_with_recogniser, vid
     assert [(step.kind, step.name) for step in over.unsure] == [
         (step.kind, step.name) for step in film.unsure
     ]
+    assert [one.evidence for one in over.findings] == [one.evidence for one in film.deviations]
     assert not before.unsure
     assert run_with_recogniser.taxonomy.actions[video[0].steps[-1].action].name in missing
     for each in (session, on):

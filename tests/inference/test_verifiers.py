@@ -14,6 +14,7 @@ from cefito.inference.verifiers import learned_verifier
 from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices
 from cefito.verification.settings import VerifierConfig
+from tracks.formats.test_elan import write_eaf
 
 TEA = ["boil water", "add leaves", "pour milk", "stir"]
 HEAD = "video,task,step,start,end,split,error\n"
@@ -129,6 +130,9 @@ def test_an_unknown_name_is_a_finding_beside_the_others(right, write):
         one.name for one in found.deviations if one.kind == "missing"
     }
     assert [step.action is None for step in found.steps] == [False, True, True, False]
+    wrong = write("WRONG.csv", *(lines(f"r{n}") for n in range(4)), lines("w", ["fly"], errors=[0]))
+    (added,) = [one for one in cefito.verify(wrong, new).deviations if one.name == "fly"]
+    assert (added.kind, added.words) == ("added", "not a step of the task")
 
 
 def test_of_a_task_without_a_right_step_nothing_is_found(write):
@@ -154,6 +158,8 @@ def test_all_steps_have_probabilities_as_their_findings(right, write):
         assert max(step.kinds.values()) <= step.mistake
     (entry,) = [one for one in found.to_dict()["steps"] if one["name"] == "add leaves"]
     assert entry["mistake"] == entry["kinds"]["order"] > 0.5 > entry["kinds"]["repeated"]
+    kinds = {"wrong", "long", "short", "order", "repeated", "added", "unknown"}
+    assert {*entry["kinds"]} == kinds
     assert entry["done_wrongly"] == entry["mistake"]
     assert (entry["probability"], entry["recognised_wrongly"]) == (1, 0)
     steps = [one.model_copy(update={"probability": 0.25}) for one in found.steps]
@@ -186,7 +192,7 @@ def test_the_split_train_is_learned_and_the_split_test_of_the_same_file_judged(w
     both = write("ALL.csv", *rows, lines("v", split="val"))
     _, verifier = open_verifier(both)
     assert verifier.orders[0].videos == 3
-    with pytest.raises(ConfigError, match="holds the videos t0, t1"):
+    with pytest.raises(ConfigError, match="holds the videos t0, t1, t2, t3, t4 and 4 more"):
         cefito.verify(both, both)
     assert findings(cefito.verify(both, both, video="t4"))[0][0] == "order"
 
@@ -218,8 +224,10 @@ def test_files_without_a_task_take_that_of_the_option(tmp_path):
         ("B.txt", "0:00 - 0:04 pour\n"),
     ):
         (tmp_path / name).write_text(text)
-    found = cefito.verify(tmp_path / "A.txt", tmp_path / "B.txt", task="tea", least=0.7)
-    assert findings(found) == [("missing", "boil")]
+    elan = write_eaf(tmp_path / "A.eaf", {"Steps": [("boil", 0, 4000), ("pour", 4000, 9000)]})
+    for right in (tmp_path / "A.txt", elan):
+        found = cefito.verify(right, tmp_path / "B.txt", task="tea", least=0.7)
+        assert findings(found) == [("missing", "boil")]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,9 @@ def test_a_track_is_verified_as_its_table(run_of_lengths, tmp_path):
     assert cefito.verify(run_of_lengths, backwards) == found
     assert cefito.verify(run_of_lengths, found) == found
     assert cefito.verify(run_of_lengths, SWAPPED, least=1.0).deviations == ()
+    for few in ({"false_alarms": 20}, {"false_alarms": 9, "per_steps": 100}):
+        made = run_of_lengths.verifier.promise(few["false_alarms"], per_steps=few.get("per_steps"))
+        assert cefito.verify(run_of_lengths, SWAPPED, **few).promise == made
     other = SWAPPED.model_copy(update={"task": "unknown"})
     assert cefito.verify(run_of_lengths, other, task=TASK) == found
     table.write_text(table.read_text() + f"w,{TASK},boil water,0,4\n")
@@ -108,6 +111,10 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
     seen = cefito.recognise(run_with_recogniser, rows)
     found = cefito.verify(run_with_recogniser, rows, least=0.0)
     assert found.recognised
+    doubted = run_with_recogniser.recogniser.recognise(rows, doubt=True).steps()
+    assert [one.probability for one in found.steps] == [one.probability for one in doubted]
+    (note,) = cefito.verify(run_with_recogniser, rows, false_alarms=1e6).notes
+    assert "counted in videos whose steps were given" in note  # no films were held out
     # doubt in the usual order changes probabilities, here not steps
     assert [step.name for step in found.steps] == [step.name for step in seen.steps]
     assert found.drawn is not None
@@ -159,6 +166,9 @@ def test_mistakes_that_were_never_seen_are_named_where_enough_were(run_with_reco
         recogniser = replace(run_with_recogniser.recogniser, seen=(tried,))
         limits = limits_of_films(run_with_recogniser.changed(recogniser=recogniser))
         assert [limit.split("; ")[-1] for limit in limits] == expected
+        recogniser = replace(run_with_recogniser.recogniser, seen=(tried,) * 5)
+        limits = limits_of_films(run_with_recogniser.changed(recogniser=recogniser))
+        assert limits[3:] == ["the same holds for 2 more tasks"] * bool(expected)
 
 
 def done(video):

@@ -11,7 +11,7 @@ from cefito.errors import RunError
 from cefito.recognition import segmental
 from cefito.recognition.attention import attended, attention_steps, fit_attention
 from cefito.recognition.chain import likelihoods
-from cefito.recognition.held_out import attention_harms, chosen_attention
+from cefito.recognition.held_out import attention_harms, chosen_attention, chosen_rows
 from cefito.recognition.recogniser import SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
@@ -169,6 +169,13 @@ def test_the_share_is_chosen_by_videos_held_out(fitted, films, config):
         replace(video, attended=50 * np.eye(7)[(video.labels + 1) % 7] - video.prior)
         for video in held
     ]
+    for network, alone in enumerate(([0.0], [0.25, 0.5, 0.75, 1.0])):  # usual, or of changes
+        seen = [50 * np.eye(7)[video.labels] for video in held]
+        logs = [[np.zeros_like(rows), np.zeros_like(rows)] for rows in seen]
+        for both, rows in zip(logs, seen, strict=True):
+            both[network] = rows
+        pairs = [replace(v, logs=((*b,), (*b,))) for v, b in zip(held, logs, strict=True)]
+        assert chosen_rows(pairs, config, past=False).share in alone
     assert attention_harms(wrong, config)
     assert not attention_harms(knows, config)
     assert not attention_harms(nothing, config)  # scores are the same

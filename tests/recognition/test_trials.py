@@ -134,3 +134,22 @@ def test_networks_of_no_order_are_taken_alone_if_they_are_about_as_good(scores, 
     _, choice, _, leasts = chosen_doubt([(copies()[1], held)], RecogniserConfig(), 0, trust=1.0)
     assert choice == (share, 1.7, 0.3)
     assert leasts == (0.0, 0.0)  # of no right copy
+
+
+def test_what_right_copies_hardly_show_is_below_a_share_of_their_5th_percentile(monkeypatch):
+    """Of the ratios of neighbours, and of their medians over a copy."""
+    ratios = iter([[n, n + 100.0, n + 200.0] for n in range(1, 42)])
+    monkeypatch.setattr("cefito.recognition.held_out.score", lambda *_: (0.0, ()))
+    monkeypatch.setattr(
+        "cefito.recognition.held_out.order_ratios",
+        lambda *_: [(0, 1, ratio) for ratio in next(ratios)],
+    )
+
+    class Chain:
+        actions = ((0, 1),)
+        given = loosened = filtered = of_task = drawn = lambda self, *_: self
+
+    held: Any = SimpleNamespace(task=0, chain=Chain(), likelihoods=lambda *_, past: past)
+    trials = [(copy, held) for copy in [copies()[0]] * 41]
+    *_, leasts = chosen_doubt(trials, RecogniserConfig(), 0, trust=1.0)
+    assert leasts == pytest.approx((0.7 * 7, 0.7 * 103))

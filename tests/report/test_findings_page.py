@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     for name, steps in (("right-3", STEPS), ("swapped", swapped)):
         levels = [30, *(LEVELS[step] for step in steps for _ in range(2))]
         draw_levels(folder / "films" / f"{name}.mp4", levels)
-    (folder / "films" / "right-5.mp4").write_bytes(b"no video")
+    (folder / "films" / "right-1.mp4").write_bytes(b"no video")
     return folder
 
 
@@ -86,6 +86,11 @@ def test_the_page_says_which_films_were_wrong_where_and_how_long_steps_took(fold
     assert durations["boil water"] == ["2.0 s", "2.0 s, +0 % (1)", "2.0 s, +0 % (1)"]
     assert durations["pour water"] == ["2.0 s", "2.0 s, +0 % (1)", "6.0 s, +200 % (1)"]
     assert durations["add leaves"][2] == "–"  # Bob left it out
+    heads = [texts(one) for one in tree.iter(f"{ELEMENT}h2")]
+    assert heads == [
+        *("Which were wrong, and where", "How long steps took"),
+        *("swapped: make tea", "=slow: make tea"),
+    ]
     links = [one.get("href") for one in tree.iter(f"{ELEMENT}a")]
     assert "films/swapped.mp4#t=3" in links
     assert not any("slow" in link for link in links)  # it has no film
@@ -117,6 +122,7 @@ def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
     assert greys == pytest.approx([LEVELS["pour water"]] * 3 + [LEVELS["add leaves"]], abs=6)
     verified(folder, "--out", page)
     assert "<img" not in page.read_text("utf-8")
+    assert ".mp4" not in page.read_text("utf-8")
 
 
 def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook(folder, capsys):
@@ -127,6 +133,7 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     limits = ["mistakes in films may go unseen"]
     done = {"steps": [{"name": STEPS[0], "action": 0, "start": 0, "end": 9}]}
     left = {"action": 1, "name": "warm the pot", "probability": 0.1, "evidence": "in 1 of 9"}
+    sure = {"action": 4, "name": "juggle", "kind": "added", "words": "added", "probability": 1.0}
     films = [
         VerifiedVideo.model_validate(
             {"video": name, "task": "make tea", "steps": (), "deviations": (), "repair": ()}
@@ -144,10 +151,16 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
         )
     ]
     page, book = folder / "open.html", folder / "open.xlsx"
+    found = films[0].model_dump() | {"deviations": [sure | {"evidence": "in none"}]}
+    save_verification([VerifiedVideo.model_validate(found)], page, verifier)
+    assert texts(parsed(page.read_text("utf-8"))).count("over 98 %") == 3  # of a step, too
     save_verification(films, page, verifier)
     save_table(films, book, verifier)
     tree = parsed(page.read_text("utf-8"))
     assert "0 of 4 had a finding; 3 without one leave open whether all was right." in texts(tree)
+    assert [texts(one) for one in tree.iter(f"{ELEMENT}h2")][:2] == [
+        *("Which leave open whether all was right", "How long steps took")
+    ]
     assert table(tree, "Which leave open") == [
         ["b", "make tea", "add leaves: perhaps missing (40 %)"],
         ["c", "make tea", "mistakes in it may have gone unseen"],

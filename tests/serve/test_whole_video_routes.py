@@ -121,6 +121,19 @@ def test_what_is_wrong_is_that_of_the_library(client, run_with_recogniser, seen)
     assert [(one["name"], one["words"]) for one in found["deviations"]] == [
         ("crush spices", "out of order")
     ]
+    of_library = cefito.verify(run_with_recogniser, cefito.Track(**TRACK, seconds=0, video="video"))
+    printed = json.loads(json.dumps(of_library.to_dict()))
+    assert {"steps", "deviations", "repair", "notes"} <= printed.keys()
+    assert [one | found["deviations"][0] for one in printed["deviations"]] == found["deviations"]
+    assert {key: found[key] for key in ("steps", "repair")} == {
+        key: printed[key] for key in ("steps", "repair")
+    }
+    short = TRACK | {"steps": TRACK["steps"][:-1]}
+    for online in (False, True):  # a later step may follow
+        told = ask(client, "verify", track=short, online=online)["deviations"]
+        assert ("missing" in [one["kind"] for one in told]) == (not online)
+    double = ask(client, "verify", rows=rows.repeat(2, axis=0).tolist(), rate=2.0, **least)
+    assert double["seconds"] == expected["seconds"]
     bare = TRACK["steps"]
     assert (
         ask(client, "verify", track={"steps": bare}, task=TASK)["deviations"]
@@ -182,6 +195,9 @@ ROW = [0.0] * 24
         ("verify", {"track": {"steps": TRACK["steps"]}}, "names no task", 422),
         ("verify", {"track": {**TRACK, "task": "coffee"}}, "unknown task 'coffee'", 422),
         ("verify", {"track": {**TRACK, "file": "/etc/passwd"}}, "track.file: ", 422),
+        ("verify", {"track": {**TRACK, "steps": TRACK["steps"] * 300}}, "at most 2000", 422),
+        ("verify", {"track": TRACK, "run": "none"}, "no run fits", 422),
+        ("verify", {"track": TRACK, "horizon": 9}, "no run fits", 422),
         ("verify", {"track": {**TRACK, "present": [1.0]}}, "track.present: ", 422),
         ("verify", {"track": {**TRACK, "nonsense": 1}}, "track.nonsense: there is none", 422),
     ],
@@ -281,8 +297,9 @@ def test_a_service_without_an_encoder(serving, run_with_recogniser, place, seen)
 
 
 def test_a_late_answer_is_none(client):
-    problem = refused(client, 504, "/v1/recognise", rows=[ROW], deadline_seconds=1e-9)
-    assert problem["type"] == "urn:cefito:deadline"
+    for path, asked in (("recognise", {"rows": [ROW]}), ("verify", {"track": TRACK})):
+        problem = refused(client, 504, f"/v1/{path}", **asked, deadline_seconds=1e-9)
+        assert problem["type"] == "urn:cefito:deadline"
 
 
 def test_examples_of_the_documentation_are_valid_requests(client):
@@ -292,6 +309,8 @@ def test_examples_of_the_documentation_are_valid_requests(client):
     for kind in (RecogniseRequest, VerifyRequest):
         (example,) = schemas[kind.__name__]["examples"]
         kind.model_validate(example)
+        least = 0.0 if kind is RecogniseRequest else 0.5
+        assert kind.model_fields["min_probability"].default == least
         page = "recognise.md" if kind is RecogniseRequest else "verify.md"
         text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text("utf-8")
         text = text.partition("## Over HTTP")[2].partition("\n## ")[0]

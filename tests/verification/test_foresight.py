@@ -92,6 +92,31 @@ def test_what_right_videos_do_often_is_no_sign_of_a_mistake():
     assert kinds[1]["added"] == 0
 
 
+@pytest.mark.parametrize(("often", "told"), [(False, True), (True, False)])
+def test_repetitions_and_lengths_count_if_right_videos_have_them_seldom(often, told):
+    videos = []
+    for number in range(12):  # of each fourth one, if `often`, a step comes again and one is long
+        steps = [Step(99 * n, 99 * n + 10, a) for n, a in enumerate([0, 1, 2, 2, 3])]
+        if often and number % 3 == 0:
+            steps[number // 3] = Step(99 * (number // 3), 99 * (number // 3) + 90, number // 3)
+        else:
+            del steps[3]
+        videos.append(Video(f"v{number}", "train", 0, tuple(steps)))
+    verifier = Verifier.fit(videos, TOYS, config=ONLINE)
+    steps = [*steps_of([0, 1, 2, 2]), Step(100, 999, 3)]
+    found = verifier.verify(steps, 0, online=True, least=0.0)
+    assert ("repeated" in {one.kind for one in found.deviations}) == told
+    *_, again, long = found.steps
+    assert (again.kinds["repeated"] > 0, long.kinds["long"] > 0) == (told, told)
+
+
+def test_missing_steps_are_said_from_one_half_on():
+    """Three of ten right videos lack a step, so that it is missing with 45 %."""
+    verifier = learned([(0, [0, 1, 3])] * 7 + [(0, [0, 3])] * 3)
+    found = verifier.verify(steps_of([0, 3]), 0, online=True, least=0.0).deviations
+    assert {one.kind for one in found} == {"order"}
+
+
 def test_false_alarms_are_promised_by_right_videos_each_judged_by_the_others(toys):
     """So the promise needs no label, and counts missing steps, too."""
     held_out = toys.online

@@ -101,6 +101,10 @@ def test_right_videos_are_verified_by_the_others_alone():
     assert lacking.max() == pytest.approx(usual)
     added = held_out.probability[(held_out.video == 9) & held_out.done]
     assert added.tolist() == [1.0]  # as a name that no right video has
+    twenty = Verifier.fit([*(tea(f"v{n}", [0, 1, 2]) for n in range(19)), tea("last", [0, 2])], TEA)
+    assert len(twenty.whole.hours) == 20
+    lacking = twenty.whole.probability[~twenty.whole.done & (twenty.whole.action == 1)]
+    assert lacking.max() == pytest.approx(by_bayes(0, 18, 0.2))  # by nine tenths
     with pytest.raises(ConfigError, match="orders given"):
         verifier.given({0: (((0, 1),), ())}).promise(1e6)
 
@@ -148,6 +152,7 @@ def test_what_is_found_in_right_films_held_out_is_left_open_in_others(tmp_path):
     assert surest > 0.8
     assert verifier.films.shown(1) == ({}, 0)
     expected = by_bayes(1, 4, 0.1)
+    assert [round(100 * by_bayes(1, count, 0.1)) for count in (5, 16)] == [34, 62]
     found = verifier.verify(whole, 0, drawn=[lacking] * 4)
     assert found.deviations == ()
     (unsure,) = found.unsure
@@ -163,6 +168,11 @@ def test_what_is_found_in_right_films_held_out_is_left_open_in_others(tmp_path):
     (missing,) = by_doubt.verify(whole, 0, drawn=[lacking] * 4).deviations
     assert missing.probability > 0.8
     assert by_doubt.verify(whole, 0, drawn=[lacking, lacking, lacking, whole]).deviations == ()
+    # what right films show with less than 50 % counts for none
+    faint = {**films, "v3": replace(film, drawn=(lacking, whole))}
+    by_less = Verifier.fit(videos, both, films=faint)
+    (missing,) = by_less.verify(whole, 0, drawn=[*[lacking] * 5, *[whole] * 4]).deviations
+    assert "wrongly found" not in missing.evidence
     late = tea("", [1, 0, 2]).steps
     found = verifier.verify(late, 0, drawn=[late] * 4)
     (boil,) = found.deviations or found.unsure  # or "pour"

@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -95,11 +96,12 @@ def find_films(
     if folder is not None:
         paths = {**paths, **films_in(folder, [*names, *(track.video for track in tracks)])}
     usual: dict[tuple[str, str], Moment] = {}
+    readable = cache(lambda path: bool(_thumbnails(path, [0.0], EACH)))
     for track in tracks:
         for step in track.steps if track.video in paths else ():
-            if not step.wrong:
-                moment = paths[track.video], (step.start + step.end) / 2
-                usual.setdefault((track.task, step.name), moment)
+            key, film = (track.task, step.name), paths[track.video]
+            if not step.wrong and key not in usual and readable(film):
+                usual[key] = film, (step.start + step.end) / 2
     return Films(paths, usual)
 
 

@@ -37,14 +37,14 @@ def tea(tmp_path):
 
 def test_an_instruction_verifies_steps(tea, tmp_path, capsys):
     steps = tmp_path / "steps.csv"
-    rows = ("add green tea,0,5", "boil water,6,40", "pour,50,60")
+    rows = ("add green tea,0,5", "boil water,6,40", "pour,50,60", "juggle,70,80")
     lines = ["video,task,step,start,end", *(f"a,Make tea,{row}" for row in rows)]
     steps.write_text("\n".join(lines), encoding="utf-8")
     capsys.readouterr()
     assert main(["verify", str(tea), str(steps), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     kinds = {one["name"]: one["kind"] for one in found["deviations"]}
-    assert kinds == {"boil water": "order", "fetch a cup": "missing"}
+    assert kinds == {"boil water": "order", "fetch a cup": "missing", "juggle": "unknown"}
     assert found["repair"] == ["fetch a cup"]
 
 

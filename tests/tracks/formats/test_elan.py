@@ -227,6 +227,8 @@ WRONG = (("wrong order; too short", 4500, 6250), ("no", 1000, 4500))
         ({"Steps": TEA, "Errors": WRONG}, (), {}, [(), ("wrong order", "too short")]),
         ({"Steps": TEA, "slip": WRONG}, (), {"error_tier": "slip"}, [(), WRONG]),
         ({"Steps": TEA, "mistake": [("yes", 2000, 5500)]}, (), {}, [("error",), ()]),  # overlaps
+        ({"Steps": TEA, "Mistakes": [("yes", 2000, 5500)]}, (), {}, [("error",), ()]),
+        ({"Steps": TEA, "errors": [("no", 2000, 5500)]}, (), {}, [(), ()]),
         ({"Steps": TEA}, [("yes", 5000)], {"error_tier": "Names"}, [(), ("error",)]),  # refers
         ({"errors": TEA}, (), {}, [(), ()]),  # the only tier has the steps
         ({"Steps": TEA, "Errors": WRONG}, (), {"tier": "Errors"}, [(), ()]),

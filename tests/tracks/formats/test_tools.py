@@ -63,6 +63,8 @@ def test_several_videos_and_attributes_of_via(read):
     assert [video.video_id for video in found.annotations.videos] == ["one", "two"]
     assert spans(found, 1) == [("pour", 1.0, 2.0)]
     assert found.notes[1] == "VIA: left out 1 entries of whole files or still frames."
+    wrong = read(json.dumps(VIA_JSON).replace("Remark", "mistakes"))
+    assert [step.errors for step in wrong.annotations.videos[0].steps] == [("slow",), ()]
     with pytest.raises(DataError, match=r"2 attributes: 'Step' \(3\), 'Remark' \(1\)"):
         read(VIA_JSON)
 
