@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_what_the_page_counts_in_assembly101(call, shared_data):
     cause = {row["video"]: row["cause"] for row in reversed(wrong)}
     videos = json.loads(call("verify", table, table, "--online", "--json")[1])
     found = [(video, one) for video in videos for one in video["deviations"]]
+    assert {one["kind"] for _, one in found} == {"missing", "unknown"}
     films = [video["video"] for video, one in found if one["kind"] == "missing"]
     unknown = [(video, one) for video, one in found if one["kind"] == "unknown"]
     named = {v["video"]: one["name"] for v, one in unknown if one["step"] == len(v["steps"])}
@@ -189,6 +191,10 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
         assert {*lines[-1]} == {*re.findall(r"`(\w+)`", log_of_the_page)}
         assert (video["video"], video["task"], video["recognised"]) == (BAD, TASK, False)
         assert lines[-1].items() >= {"video": BAD, "task": TASK, **one}.items()
+        assert datetime.fromisoformat(lines[-1]["logged"]).tzinfo is not None
+        step = video["steps"][one["step"] - 1]
+        for key in ("start", "end", "name"):
+            assert one[key] == step[key]
         assert [step["name"] for step in video["steps"]] == [*SWAPPED, "strain tea"]
     text = page.read_text()
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
