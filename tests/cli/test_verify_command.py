@@ -70,6 +70,17 @@ def test_what_the_page_counts_in_assembly101(call, shared_data):
     assert {one["kind"] for _, one in found} == {"missing", "unknown"}
     films = [video["video"] for video, one in found if one["kind"] == "missing"]
     unknown = [(video, one) for video, one in found if one["kind"] == "unknown"]
+    lower = call("verify", table, table, "--online", "--json", "--min-probability", 0.0476)[1]
+    steps = {
+        (video["video"], one["step"], one["step"] == len(video["steps"]))
+        for video in json.loads(lower)
+        for one in video["deviations"]
+        if "step" in one
+    }
+    hits = sum(last for *_, last in steps)
+    assert (
+        f"a right video | {100 * hits / len(steps):.1f} | {100 * hits / len(videos):.1f} |" in PAGE
+    )
     named = {v["video"]: one["name"] for v, one in unknown if one["step"] == len(v["steps"])}
     assert all(name.startswith("detach-") for name in named.values())
     text, others = " ".join(PAGE.split()), [cause[name] for name in cause.keys() - named]

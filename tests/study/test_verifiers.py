@@ -78,6 +78,8 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
         "ours promised 10 false alarms an hour, kept 0.0" in (out / "verification.md").read_text()
     )
     assert "promised 1 false alarm an hour: training videos are too few" in str(shown.notes)
+    table.write_text(table.read_text().replace("b,car,wheel", "b,car,door"))  # of a test video
+    assert compare_verifiers(table, None, ["ours"])[1]["rows"]["ours"]["least"] == least
 
 
 def test_graphs_of_counts_and_of_likelihood(tmp_path):
