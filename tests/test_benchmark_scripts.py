@@ -124,6 +124,19 @@ def test_data_sets_of_the_page(script, shared_data, tmp_path):
         assert f"`{made.fingerprint[:12]}…`" in page
 
 
+def test_drawn_films_are_as_long_as_the_page_says(script):
+    """Fifty seconds, and five a step, in docs/verify.md."""
+    module, generator = script("workshop"), np.random.default_rng(0)
+    films = [
+        module.timed(module.right(scene, generator), generator)
+        for scene in module._WORLDS["shapes"].values()
+        for _ in range(50)
+    ]
+    assert np.mean([film[-1][2] for film in films]) == pytest.approx(50, abs=5)
+    steps = [end - start for film in films for _, start, end in film]
+    assert np.median(steps) == pytest.approx(5, abs=0.5)
+
+
 def test_success_of_plans_by_films_labelled(script, tmp_path):
     prepared_films(tmp_path)
     out, small = tmp_path / "next.json", ["members=1", "folds=2", "temporal_layers=0", "changes=0"]

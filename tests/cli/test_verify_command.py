@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,20 @@ def test_what_the_page_counts_in_assembly101(call, shared_data):
     cause = {row["video"]: row["cause"] for row in reversed(wrong)}
     videos = json.loads(call("verify", table, table, "--online", "--json")[1])
     found = [(video, one) for video in videos for one in video["deviations"]]
+    assert {one["kind"] for _, one in found} == {"missing", "unknown"}
     films = [video["video"] for video, one in found if one["kind"] == "missing"]
     unknown = [(video, one) for video, one in found if one["kind"] == "unknown"]
+    lower = call("verify", table, table, "--online", "--json", "--min-probability", 0.0476)[1]
+    steps = {
+        (video["video"], one["step"], one["step"] == len(video["steps"]))
+        for video in json.loads(lower)
+        for one in video["deviations"]
+        if "step" in one
+    }
+    hits = sum(last for *_, last in steps)
+    assert (
+        f"a right video | {100 * hits / len(steps):.1f} | {100 * hits / len(videos):.1f} |" in PAGE
+    )
     named = {v["video"]: one["name"] for v, one in unknown if one["step"] == len(v["steps"])}
     assert all(name.startswith("detach-") for name in named.values())
     text, others = " ".join(PAGE.split()), [cause[name] for name in cause.keys() - named]
@@ -201,6 +214,10 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
         assert {*lines[-1]} == {*re.findall(r"`(\w+)`", log_of_the_page)}
         assert (video["video"], video["task"], video["recognised"]) == (BAD, TASK, False)
         assert lines[-1].items() >= {"video": BAD, "task": TASK, **one}.items()
+        assert datetime.fromisoformat(lines[-1]["logged"]).tzinfo is not None
+        step = video["steps"][one["step"] - 1]
+        for key in ("start", "end", "name"):
+            assert one[key] == step[key]
         assert [step["name"] for step in video["steps"]] == [*SWAPPED, "strain tea"]
     text = page.read_text()
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy as safetensors
 from packaging.requirements import Requirement
 
-from cefito.cli import main
+from cefito.cli import build_app, main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError, RunError
@@ -25,6 +26,7 @@ from cefito.parts.matching import match_dataset
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from refusals import refusal
+from test_documentation import commands
 from tiny_runs import described, rows_of, small_run
 
 
@@ -64,6 +66,7 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     names = "README.md classifier.safetensors frequent.json manifest.json run.json taxonomy.json "
     names += "videos.json"
     assert sorted(files) == names.split()
+    assert any(path.is_dir() for path in run.folder.iterdir())  # a checkpoint, left out
     assert str(world.folder).encode() not in b"".join(files.values())
     opened = open_run(file)
     assert plans(opened, world) == plans(run, world)
@@ -94,8 +97,10 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
         "verify run.zip rows.npy",
     ],
 )
-def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monkeypatch):
+def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monkeypatch, capsys):
+    """And leave it as it was; what `evaluate` scores is shown."""
     export_run(run_with_recogniser.folder, tmp_path / "run.zip")
+    before = (tmp_path / "run.zip").read_bytes()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: make() and None)
     monkeypatch.setattr("cefito.cli.serve.run_until_ended", lambda _: None)
@@ -103,14 +108,33 @@ def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monk
     np.save("start.npy", world.start[0])
     Path("queries.csv").write_text("initial\nstart.npy\n")
     assert main(line.replace("DATA", str(world.folder)).split()) == 0
+    assert (tmp_path / "run.zip").read_bytes() == before
+    assert ("per cent" in capsys.readouterr().out) == line.startswith("evaluate")
 
 
-def test_the_encoder_of_the_file_is_asked_for(run_with_recogniser, tmp_path, capsys):
-    """`extract` looks into the file, whose data set names no encoder."""
+def test_all_commands_of_a_run_are_among_these():
+    """`calibrate` writes into an unpacked run; `extract` and `label` are below."""
+    (lines,) = (mark.args[1] for mark in test_commands_take_the_file.pytestmark)
+    tried = {str(getattr(line, "values", [line])[0]).split()[0] for line in lines}
+    takes = set()
+    for chain in commands():
+        app = build_app().parse_commands(list(chain))[1][-1]
+        if app.default_command is not None:
+            named = {one.field_info.name for one in app.assemble_argument_collection()}
+            takes |= {chain[0]} if "run" in named else set()
+    assert takes - tried == {"calibrate", "extract", "label"}
+
+
+def test_the_encoder_of_the_file_is_asked_for(run_with_recogniser, world, tmp_path, capsys):
+    """`extract` and `label` look into the file, whose data set names no encoder."""
     export_run(run_with_recogniser.folder, tmp_path / "run.zip")
-    call = ["extract", str(tmp_path), "--run", str(tmp_path / "run.zip")]
-    assert main([*call, "--out", str(tmp_path / "rows")]) == 2
-    assert "does not say what its features were made with" in capsys.readouterr().err
+    place, out = str(tmp_path / "run.zip"), str(tmp_path / "out")
+    for call in (
+        ["extract", str(tmp_path), "--run", place, "--out", out],
+        ["label", place, "--folder", out, "--dataset", str(world.folder)],
+    ):
+        assert main(call) == 2
+        assert "does not say what its features were made with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -184,6 +208,14 @@ def test_equal_runs_are_equal_bytes(run, tmp_path):
     export_run(tmp_path / "one.zip", tmp_path / "three.zip")
     one, three = contents(tmp_path / "one.zip"), contents(tmp_path / "three.zip")
     assert {name for name in one if one[name] != three[name]} == {"README.md"}  # no scores there
+
+
+def test_a_run_of_the_nearest_window_holds_observations(nearest_run, world, tmp_path):
+    export_run(nearest_run.folder, tmp_path / "run.zip")
+    held = safetensors.load(contents(tmp_path / "run.zip")["windows.safetensors"])["pairs"]
+    first = cut_windows(world, horizon=3, split="train").initial[0]
+    scaled = first / np.linalg.norm(first)  # to unit length
+    assert np.isclose(held[:, : len(first)], scaled, atol=1e-6).all(axis=1).any()
 
 
 def test_the_card_says_what_it_is(run, tmp_path):
@@ -270,7 +302,11 @@ PERMISSIVE = "MIT|BSD|Apache|ISC|PSF|Python Software|Zlib|CC0|CNRI|BSL-1.0|LLVM"
 
 def test_licences_of_packages_are_those_of_the_page():
     """By the metadata of those that are installed here, with all that they need."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "sharing.md").read_text("utf-8")
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "sharing.md").read_text("utf-8")
+    (own,) = re.findall(r'^license = "(.*)"', (root / "pyproject.toml").read_text("utf-8"), re.M)
+    assert f"cefito is under {own}." in page
+    assert "Apache License" in (root / "LICENSE").read_text("utf-8")[:99]
     listed = page.partition("packages of the extras ")[2].partition(" are")[0]
     left, found = [("cefito", frozenset(re.findall(r"`(\w+)`", listed)))], {}
     while left:

@@ -177,10 +177,16 @@ def done(video):
 
 
 def test_a_written_procedure_verifies_and_has_a_graph(tmp_path, capsys):
-    (tmp_path / "TEA.txt").write_text("# tea\n1. boil\n2. pour\n")
+    text = "# tea\n1. boil\n2. pour\n3. sip (at any time) (optional)\n"
+    (tmp_path / "TEA.txt").write_text(text)
     folder = tmp_path / "TEA"
     assert main(["data", "procedure", str(tmp_path / "TEA.txt"), str(folder)]) == 0
     assert cefito.graph(folder, "tea") == [("boil", "pour")]
+    capsys.readouterr()
+    assert main(["graph", str(folder)]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "tea": {"edges": [["boil", "pour"]], "optional": ["sip"]}
+    }
     assert cefito.graph(folder, "tea", remove=[("boil", "pour")]) == []
     found = cefito.verify(folder, track(["pour", "boil"], task="tea"))
     assert [one.words for one in found.deviations] == ["out of order"]

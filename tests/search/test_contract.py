@@ -16,8 +16,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.field.fields import IncrementalField
+from cefito.planners.base_planner import check_finite
 from cefito.search import (
     SEARCHES,
     Constraints,
@@ -258,6 +259,8 @@ def test_one_energy_that_is_no_number_is_told(search, none):
     (plans,) = search.search(broken, [problem(0, actions)], 9)
     assert not plans.finite
     assert not plans.exact
+    with pytest.raises(RunError, match=r"query 7 .* are NaN or infinite"):
+        check_finite(plans, 7)
 
 
 def network(count: int) -> tuple[IncrementalField, list[Problem]]:

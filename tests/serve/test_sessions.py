@@ -36,6 +36,7 @@ def test_runs_are_opened_anew(serving, place, run_of_lengths, tmp_path, caplog):
     live = begin(client)
     shutil.rmtree(folder)
     shutil.copytree(place.run, folder)
+    assert client.get("/v1/model").json()["runs"][0]["method"] != "cefito+chain"  # a copy
     client.app.state.service.reload()
     (model,) = client.get("/v1/model").json()["runs"]
     assert (model["name"], model["method"]) == ("run", "cefito+chain")

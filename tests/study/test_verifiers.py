@@ -9,6 +9,7 @@ import pytest
 from cefito.cli import main
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.statistics import DRAWS, resampled
+from cefito.inference.verification import open_verifier
 from cefito.study.promises import missed, missed_curve
 from cefito.study.rendering import NONE, resampled_legend
 from cefito.study.verifiers import VERIFIERS, compare_verifiers, scores, summed
@@ -54,14 +55,20 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     assert (recall["one-step-memory"], precision["one-step-memory"]) == (100, 100)
     assert (recall["count-graph"], precision["count-graph"]) == (100, 100)
     assert (recall["graph"], precision["graph"]) == (100, 100)
+    assert found["rows"]["always"]["f1b"] == 66.7  # on any data
     assert found["rows"]["ours"]["auc"] == 100
+    training = open_verifier(table, online=True)[1].online
+    chances = training.probability[training.done]  # of right videos, each judged by the others
+    least = found["rows"]["ours"]["least"]
+    assert (chances > least + 1e-4).sum() <= 8 <= (chances >= least - 1e-4).sum()  # one a video
+    assert VERIFIERS["ours"].alarms == 1  # where many are as sure, fewer are kept
     assert found["rows"]["never"]["average_f1"] == round(100 * 18 / 22 / 2, 1)
     assert found["rows"]["one-step-memory"]["missed_1"] == 0
     assert json.loads((out / "verification.json").read_text()) == found
     assert [line[0].text for line in shown.lines] == [*VERIFIERS]
     assert "ours: cefito verify --online." in (out / "verification.md").read_text()
     picture = (out / "verification.svg").read_text()
-    assert "</svg>" in picture
+    assert all(f"<!-- {words} -->" in picture for words in ("mistakes missed (%)", "ours"))
     assert found["rows"]["never"]["missed"][-1][1] == 100
     hourly = [one for one in found["promises"] if one["per_steps"] is None]
     assert [one["promised"] for one in hourly] == [1, 3, 10]
@@ -71,6 +78,8 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
         "ours promised 10 false alarms an hour, kept 0.0" in (out / "verification.md").read_text()
     )
     assert "promised 1 false alarm an hour: training videos are too few" in str(shown.notes)
+    table.write_text(table.read_text().replace("b,car,wheel", "b,car,door"))  # of a test video
+    assert compare_verifiers(table, None, ["ours"])[1]["rows"]["ours"]["least"] == least
 
 
 def test_graphs_of_counts_and_of_likelihood(tmp_path):
@@ -170,6 +179,7 @@ def test_the_command_writes_tables_and_refuses_what_is_of_planners(table, tmp_pa
     assert main([*asked, "--columns", "R,missed at 1"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[1].split("  ")[0] == "verifier"
+    assert "90 % intervals" in said.err
     meanings = "R: recall of mistakes. missed at 1: mistakes missed at 1 false alarm an hour."
     assert said.err.splitlines()[0] == f"{resampled_legend(5, 'video')} {meanings}"
     assert "F1b" not in (out / "verification.md").read_text()

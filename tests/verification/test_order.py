@@ -30,6 +30,9 @@ def test_counts_probabilities_and_the_graph_that_leaves_out_what_follows(order):
     assert order.usual.tolist() == [4.5 / 5, 4.5 / 5, 3.5 / 5, 4.5 / 5]
     assert order.repeated.tolist() == [0.1, 0.3, 0.1, 0.1]
     assert order.edges == ((0, 1), (0, 3), (1, 2), (3, 2))
+    for done, known in ((9, True), (10, False)):  # of twelve: a new step until three quarters
+        new = TaskOrder.of([video([0, 1])] * done + [video([0])] * (12 - done), [0, 1])
+        assert (new.omission[1] < 0.5) == known
     circle = TaskOrder.of([video(row) for row in ([0, 1], [1, 2], [2, 0], [0, 1])], [0, 1, 2])
     assert circle.edges[0] == (0, 1)  # the surest
 

@@ -51,6 +51,9 @@ def test_steps_of_few_videos_are_optional(tmp_path):
     (tmp_path / "order.json").write_text('{"tea": {"edges": [], "optional": [1]}}')
     given = verifier.given(read_graphs(tmp_path / "order.json", TAXONOMY))
     assert given.orders[0].optional == (1,)
+    lacking = Verifier.fit([video(row) for row in rows[:3]], TAXONOMY)
+    lacking = lacking.given(read_graphs(tmp_path / "order.json", TAXONOMY))
+    assert lacking.orders[0].optional == (1, 2)  # a video has "wait", too
     assert not given.verify([Step(0, 5, 0)], 0).deviations
     dot = graph_text(edges, TAXONOMY, "dot", optional)
     assert [line.split()[0] for line in dot.splitlines() if "dashed" in line] == ["t0a2"]

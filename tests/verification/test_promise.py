@@ -1,6 +1,8 @@
 """A promised number of false alarms: the rule by slow counting, and what new videos have."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +79,19 @@ def test_new_videos_have_no_more_false_alarms_than_promised():
         least = made(*drawn[:-1]).promise(promised).least
         kept.append(float((drawn[-1] >= least).sum() / 0.5))
     assert 0.6 * promised < np.mean(kept) < promised
+
+
+def test_hours_of_ikea_asm_promise_no_less_than_the_page_says(real_annotations):
+    annotations = real_annotations("ikea_asm")
+    known = [video for video in annotations.videos if video.split != "test"]
+    verifier = Verifier.fit(known, annotations.taxonomy)
+    page = " ".join((Path(__file__).parents[2] / "docs" / "verify.md").read_text("utf-8").split())
+    ((hours, least),) = re.findall(
+        r"has ([\d.]+) hours of .* promise no less than ([\d.]+) an", page
+    )
+    assert verifier.whole.hours.sum() == pytest.approx(float(hours), abs=0.05)
+    with pytest.raises(ConfigError, match=f"suffice for {least} false alarms an hour"):
+        verifier.promise(1)
 
 
 TEA_NAMES = ["boil", "pour", "wait", "add lemon"]

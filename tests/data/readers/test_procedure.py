@@ -61,6 +61,11 @@ def test_orders_of_the_text_and_lengths_of_right_videos(tmp_path, capsys):
         assert main([*call, *order]) == 0
         (found,) = json.loads(capsys.readouterr().out)
         assert {one["kind"] for one in found["deviations"]} == {kind}
+    (tmp_path / "NEW.csv").write_text(new.join((head, "x,tea,boil,110,115\n")))
+    for learned, kinds in ((call[1], {"long", "repeated"}), (str(tmp_path / "tea"), set())):
+        assert main(["verify", learned, *call[2:], *(order if kinds else [])]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert {one["kind"] for one in found["deviations"]} == kinds
 
 
 def test_only_ends_of_lines_end_a_step(tmp_path):
@@ -82,13 +87,14 @@ def test_its_orders_are_constraints(tea):
 def test_a_step_comes_after_the_numbers_that_it_names(tmp_path):
     text = tmp_path / "tea.txt"
     lines = ["# Tea", "1. boil", "2. cut lemon (at any time)", "3. pour", "4. sweeten (optional)"]
-    lines += ["5. wash up (after 1 and 2)", "6. drink"]
+    lines += ["5. wash up (after 1 and 2)", "5. dry up (after 1, 2)", "6. drink"]
     text.write_text("\n".join(lines))
     (procedure,) = read_procedures(text)
     orders = reached_names(procedure)
     assert {a for a, b in orders if b == "cut lemon"} == set()
     assert {a for a, b in orders if b == "pour"} == {"boil", "cut lemon"}
-    assert {a for a, b in orders if b == "wash up"} == {"boil", "cut lemon"}
+    for name in ("wash up", "dry up"):
+        assert {a for a, b in orders if b == name} == {"boil", "cut lemon"}
     assert {a for a, b in orders if b == "drink"} == {*procedure.names} - {"drink"}
     assert procedure.optional == ["sweeten"]
 
