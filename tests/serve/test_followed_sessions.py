@@ -68,8 +68,10 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
             (plan.actions, plan.probability) for plan in session.plans_by_next()
         ] == plans  # of these rows, not of those before with the same steps
     found, own = answer.json()["followed"], session.followed()
-    assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
+    timed = [(step["action"], step["start"], step["end"]) for step in found["done"]]
+    assert timed == [(step.action, step.start, step.end) for step in own.done]
     assert found["next"][0]["id"] == own.next[0].id
+    assert (found["now"]["action"], found["task"]["id"]) == (own.now.action, own.task.id)
     good = {"at": 500, "row": [0.0] * 24}
     wrong = {"rows": [good, {"at": 501, "row": [0.0, 1.0]}]}
     refused = client.post(f"/v1/sessions/{state['id']}/rows", json=wrong)
@@ -281,6 +283,7 @@ def test_an_event_that_cannot_be_kept_changes_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem["detail"] == again["detail"]
+    assert problem["type"] == "urn:cefito:not-ready"
     assert problem["detail"].startswith("the disk of the service is full, so that nothing was kept")
     assert caplog.text.count("its disk took 10 of ") == 1  # a minute
     assert file.read_bytes() == kept  # half a line is taken back
