@@ -434,6 +434,8 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert f"The trained chain has {units:,} units after" in page
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for_tests = " ".join(project["optional-dependencies"]["test"])
+    assert "schemathesis" in for_tests  # which attack_service.py needs, says serve.md
     least = project["requires-python"].removeprefix(">=")
     shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
     methods = METHODS.keys() - shared - {"nearest", "frequent"}

@@ -840,6 +840,12 @@ def of_each(one: dict[str, Any]) -> list[list[float]]:
 def sentences_on_stations() -> Iterator[tuple[str, str]]:
     for page, file in (("serve", "stations-killed"), ("operate", "stations-valkey-killed")):
         (one,) = read(file)["results"]
+        if page == "serve":
+            _, options = read(file)["command"].split(" RUN ")
+            yield (
+                page,
+                f"ten seconds for five minutes (`{options.partition(' --data')[0]}`, `{file}",
+            )
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
         yield page, f"With {one['stations']} stations"
         yield page, f"a load of {one['load_average']:.0f}), all {one['acknowledged']:,} rows that"
@@ -877,6 +883,8 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     idle = [one for one in http if one.get("note", "").endswith("idle")]
     assert [one["missed"] for one in idle] == [0] * 3
     yield "serve", f"`sessions-http.json`) missed none of {asked}"
+    told = f"{NUMBERS[measured['clients']].capitalize()} sessions at once on"
+    yield "serve", f"{told} {NUMBERS[measured['machine']['cores']]} idle cores"
     busy = [max(one["missed"] for one in http if one["sent"] == sent) for sent in spent]
     yield "serve", "they missed {} with rows and {} with pictures".format(*busy)
     first, *_, last = [(one["median_ms"] / 1000, one["p95_ms"] / 1000) for one in idle]
@@ -887,6 +895,11 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     held = [read(name)["memory"][-1]["mib"] for name in ("serve", "serve-captaincook4d")]
     told = "held {:.0f} MiB on the simulated world of `cefito quickstart` and {:.0f} MiB on"
     yield "serve", f"After 10,000 requests the service {told.format(*held)}"
+    told = f"{NUMBERS[read('flood')['clients']].capitalize()} clients that asked for plans beside"
+    yield (
+        "serve",
+        f"{told} eight that sent requests of {read('flood')['rows'][:3]} lost rows, an hour",
+    )
     flood = read("flood")["after"]
     waits = [flood[how][key] / 1000 for how in ("flooded", "alone") for key in ("p50_ms", "p99_ms")]
     told = "waited {:.1f} s in the median (99 %: {:.1f} s; alone {:.1f} s, {:.1f} s;"

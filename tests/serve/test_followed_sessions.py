@@ -83,18 +83,23 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     session.finish()
     assert [step["action"] for step in over["done"]] == [s.action for s in session.followed().done]
     assert over["now"] is None
+    said = [one["words"] for one in over["findings"]]
+    assert said == [one.words for one in session.followed().findings]
     later = tell(client, state, rows=[{"at": len(seen), "row": seen[-1].tolist()}])
     assert later["finished"] < ended["finished"] == 1
     end(client, state)
 
 
-def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen):
+def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen, monkeypatch):
     """And are otherwise those of the library; the state is the same as after whole answers."""
     session, brief, whole = Session(run_with_recogniser), begin(client), begin(client)
+    planned, plan = list[int](), Session.plans_by_next
+    monkeypatch.setattr(Session, "plans_by_next", lambda *given: planned.append(at) or plan(*given))
     for at, row in enumerate(seen[:9]):
         session.observe(row, at=at)
         rows = [{"at": at, "row": row.tolist()}]
         state = tell(client, brief, rows=rows, brief=True)
+        assert at not in planned  # nor made
         path = f"/v1/sessions/{whole['id']}/rows"
         whole = client.post(path, json={"rows": rows, "brief": False}).json()
     assert (state["number"], state["followed"]["seconds"]) == (9, session.seconds)

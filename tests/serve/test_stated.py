@@ -32,7 +32,7 @@ from cefito.serve.settings import Limits
 from grey_videos import jpeg
 from serve.live_sessions import begin, end, read, tell, until
 from serve.test_process import Server
-from serve.test_supervisor import Client, workers
+from serve.test_supervisor import Client, metrics, workers
 from tiny_models import tiny_dinov2
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -206,10 +206,14 @@ def test_requests_of_many_rows_leave_a_worker_to_others(serving, run_with_recogn
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_several_processes_have_all_limits_each_and_a_temporary_folder(run_with_recogniser):
     """Two sessions each, which are kept when processes are killed, and end with the service."""
-    with Server(run_with_recogniser.folder, "--processes", "2", "--sessions", "2") as server:
+    each = "--sessions", "2", "--client-sessions", "2", "--workers", "1"
+    with Server(run_with_recogniser.folder, "--processes", "2", *each) as server:
         client = Client(server.port)
         states = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
         assert client.ask("POST", "/v1/sessions", {})[0] == 429
+        asked, running = [server.later({"task": 0, "top_k": 2}) for _ in range(6)], "cefito_running"
+        until(lambda: all(metrics(server.port).get((running, number)) for number in "01"))
+        assert {one()[0] for one in asked} == {200}
         for process_id in workers(server):
             os.kill(process_id, signal.SIGKILL)
         for state in states:
