@@ -172,6 +172,7 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
     """One test, since starting a service takes seconds."""
     run, second = tmp_path / run_with_recogniser.folder.name, tmp_path / "second"
     run.symlink_to(run_with_recogniser.folder)
+    second.mkdir()
     info = run_with_recogniser.info.model_copy(update={"seed": 99})
     run_with_recogniser.changed(folder=second, info=info).written()
     alone = serving(runs=(run,))
