@@ -87,8 +87,6 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     session.finish()
     assert [step["action"] for step in over["done"]] == [s.action for s in session.followed().done]
     assert over["now"] is None
-    said = [one["words"] for one in over["findings"]]
-    assert said == [one.words for one in session.followed().findings]
     later = tell(client, state, rows=[{"at": len(seen), "row": seen[-1].tolist()}])
     assert later["finished"] < ended["finished"] == 1
     end(client, state)
@@ -136,6 +134,11 @@ def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen):
     )
     assert [one["words"] for one in found["findings"]] == [one.words for one in expected]
     assert len(expected) > len(session.followed().findings)
+    over = tell(client, state, over=True)["followed"]["findings"]
+    session.finish()
+    judged = session.followed(least=least).findings
+    assert [one["words"] for one in over] == [one.words for one in judged]
+    assert any(one.kind == "missing" for one in judged)
     end(client, state)
 
 
