@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cefito.encoders.video import open_encoder, record
+from cefito.inference.answer import answers
 from cefito.serve import service
 from cefito.serve.problems import ProblemError
 from grey_videos import jpeg
@@ -114,7 +115,7 @@ def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_pat
 def test_a_request_in_progress_keeps_its_run(serving, versions, monkeypatch):
     """The runs are opened anew while its search waits for a thread."""
     lead, link = versions
-    client, seeds, quick = serving(runs=(link,), datasets=()), list[int](), service.answers
+    client, seeds, quick = serving(runs=(link,), datasets=()), list[int](), answers
     scheduler = client.app.state.service.scheduler
     submit = scheduler.submit
 
