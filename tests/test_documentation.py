@@ -41,7 +41,7 @@ from cefito.evaluation.metrics import METRICS, metric_heads
 from cefito.evaluation.recogniser_metrics import RECOGNISER_METRICS
 from cefito.evaluation.records import WindowPlans
 from cefito.inference import next_films
-from cefito.inference.following import _SURE_END
+from cefito.inference.following import _LONGER, _SURE_END
 from cefito.inference.plan_formats import PlanRow
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
@@ -430,8 +430,14 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (following.drawn, judging.unsure, judging.mistakes, _SURE_END) == (64, 0.2, 1, 2)
     assert (judging.fewest_errors, judging.online, following.directions) == (20, False, 300)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
+    assert round(1 / (_LONGER - 1)) == 20  # "once the film is a twentieth longer"
+    units = flattened(settings_values("small"))["chain.hidden"]
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert f"The trained chain has {units:,} units after" in page
     assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for_tests = " ".join(project["optional-dependencies"]["test"])
+    assert "schemathesis" in for_tests  # which attack_service.py needs, says serve.md
     least = project["requires-python"].removeprefix(">=")
     shared = {"cefito+chain", "any-length", "pkg-beam"}  # with another method of the list
     methods = METHODS.keys() - shared - {"nearest", "frequent"}

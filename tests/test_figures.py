@@ -146,6 +146,8 @@ PROMISES = (
     ("assembly101-o", "test videos up to the first mistake"),
 )
 """Rows of tables of docs/verify.md in the files."""
+PLAIN = "after, not on all videos"
+"""Trainings of docs/performance.md in the files."""
 
 
 def test_tables_of_verification():
@@ -316,6 +318,70 @@ def test_stations():
         assert row == [*shown, f"{one['cpu_share']:.2f}"]
 
 
+def test_tables_of_performance():
+    whens, rows = ("before", "after"), list[list[str]]()
+    speed, search = read("speed"), read("search-versions")["rows"]
+    (run,), (field,) = speed["runs"], read("speed-field")["runs"]
+    for both in zip(*(run[when]["service"] for when in whens), strict=True):
+        rows.append([half_up(one["requests_per_second"], "1") for one in both])
+        waits = [f"{one['p50_ms']:#.3g}".rstrip(".") for one in both]
+        spent = [f"{one['cpu_ms_per_request']:.1f}" for one in both]
+        rows.append([f"{wait}; {cpu}" for wait, cpu in zip(waits, spent, strict=True)])
+    for of in (run, field):
+        batches = [[two_digits(one["cpu_ms_per_query"]) for one in of[w]["batch"]] for w in whens]
+        rows.append(["; ".join(batch) for batch in batches])
+    for file in ("speed-training", "speed-training-viterbi", "speed-training-field"):
+        rows += [
+            ["{cpu_seconds:.0f}; {mebibytes:.0f}".format(**of[when]) for when in (whens[0], PLAIN)]
+            for of in read(file)["training"].values()
+        ]
+    rows.append(["{plan:.2f}; {import_torch:.2f}".format(**speed["cpu_seconds"][w]) for w in whens])
+    for name in ("exact", "guided"):
+        both = [
+            [one[w]["against_one_by_one"] for one in search if one["search"] == name] for w in whens
+        ]
+        rows.append(["; ".join(map(two_digits, one)) for one in both])
+    shown = cells_below("performance", "| | before |")
+    assert [row[2:] for row in shown] == rows
+    clients = [one["clients"] for one in run["after"]["service"]]
+    assert [int(row[0].split()[1]) for row in shown if "client" in row[0]] == clients
+    commands = (ROOT / "benchmarks" / "speed.py").read_text("utf-8")
+    assert all(
+        of in commands for of in ("--steps 1-3", "epochs=4", "answers 200 plans")
+    )  # as it says
+    films = [read(f"recognise-{of}") for of in ("ikea", "8-recipes")]
+    assert [row[1:] for row in cells_below("performance", "| IKEA ASM: 17 films")] == [
+        [
+            f"{two_digits(one[of]['cpu_ms_a_row'])}; "
+            f"{float(format(one[of]['film_seconds_a_cpu_second'], '.2g')):,.0f}"
+            for one in films
+        ]
+        for of in ("recognised", "with_doubt", "followed")
+    ]
+    heads = [f"{one['test_videos']} films, {one['rows']['count']:,} rows" for one in films]
+    assert "| | IKEA ASM: {} | 8 recipes: {} |".format(*heads) in text_of("performance")
+    commands = read("speed-commands") | read("speed-recogniser")
+    for what, *cells in cells_below("performance", "| before, CPU seconds"):
+        name = what.split("`")[1] + "-recogniser" * what.startswith("`train` with")
+        (before, after), ends = commands[name]["seconds"], commands[name]["interval"]
+        spent = [half_up(one, "0.01" if one < 100 else "1") for one in (before, after)]
+        told = "{:.2f} ({:.2f} to {:.2f})".format(commands[name]["ratio"], *ends)
+        assert cells == [*spent, told]
+    quick, screened = read("search-quick")["against_naive"], read("search-screened")
+    tokens = {str(of["horizon"]): of for of in screened["random"]}
+    for horizon, how, *cells in cells_below("performance", "T | | with AVX512"):
+        exact = how == "exhaustive"
+        names = ("exact", "screened") if exact else ("guided", "guided, screened")
+        gained = [quick[name][horizon] for name in names]
+        names = ("exact", "exact, screened") if exact else names
+        gained += [screened["against_naive"][name][horizon] for name in names]
+        assert gained[3] < gained[2]  # "there screening costs time"
+        one = tokens[horizon][names[1]]
+        again = one["float32_token_forwards_per_query"]
+        counts = [f"{one['token_forwards'] - again:,.0f}", f"{again:,.0f}"]
+        assert cells == [half_up(of, "1" if of > 20 else "0.1") for of in gained] + counts
+
+
 def test_what_grows_with_data():
     scale = read("scale")
     rows = cells_below("scale", "work, from")
@@ -361,6 +427,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     yield from sentences_on_mistakes()
     yield from sentences_on_labelling()
     yield from sentences_on_stations()
+    yield from sentences_on_speed()
     yield from sentences_on_verification()
     for name in ("chain-captaincook4d-T3", "words-8-recipes"):  # without errors of steps
         yield "measured", f"`{read(name)['dataset']['fingerprint'][:12]}…`"
@@ -849,6 +916,12 @@ def of_each(one: dict[str, Any]) -> list[list[float]]:
 def sentences_on_stations() -> Iterator[tuple[str, str]]:
     for page, file in (("serve", "stations-killed"), ("operate", "stations-valkey-killed")):
         (one,) = read(file)["results"]
+        if page == "serve":
+            _, options = read(file)["command"].split(" RUN ")
+            yield (
+                page,
+                f"ten seconds for five minutes (`{options.partition(' --data')[0]}`, `{file}",
+            )
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
         yield page, f"With {one['stations']} stations"
         yield page, f"a load of {one['load_average']:.0f}), all {one['acknowledged']:,} rows that"
@@ -886,6 +959,8 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     idle = [one for one in http if one.get("note", "").endswith("idle")]
     assert [one["missed"] for one in idle] == [0] * 3
     yield "serve", f"`sessions-http.json`) missed none of {asked}"
+    told = f"{NUMBERS[measured['clients']].capitalize()} sessions at once on"
+    yield "serve", f"{told} {NUMBERS[measured['machine']['cores']]} idle cores"
     busy = [max(one["missed"] for one in http if one["sent"] == sent) for sent in spent]
     yield "serve", "they missed {} with rows and {} with pictures".format(*busy)
     first, *_, last = [(one["median_ms"] / 1000, one["p95_ms"] / 1000) for one in idle]
@@ -896,6 +971,11 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     held = [read(name)["memory"][-1]["mib"] for name in ("serve", "serve-captaincook4d")]
     told = "held {:.0f} MiB on the simulated world of `cefito quickstart` and {:.0f} MiB on"
     yield "serve", f"After 10,000 requests the service {told.format(*held)}"
+    told = f"{NUMBERS[read('flood')['clients']].capitalize()} clients that asked for plans beside"
+    yield (
+        "serve",
+        f"{told} eight that sent requests of {read('flood')['rows'][:3]} lost rows, an hour",
+    )
     flood = read("flood")["after"]
     waits = [flood[how][key] / 1000 for how in ("flooded", "alone") for key in ("p50_ms", "p99_ms")]
     told = "waited {:.1f} s in the median (99 %: {:.1f} s; alone {:.1f} s, {:.1f} s;"
@@ -960,6 +1040,98 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     )
     told = "answered {:.0f} pictures a second and two processes {:.0f}, and no acknowledged"
     yield "operate", told.format(*(one["answered_per_second"] for one in (hundred, hundred2)))
+
+
+def sentences_on_speed() -> Iterator[tuple[str, str]]:
+    page, shares = "performance", dict[str, float]()
+    for name in ("query", "training"):
+        drawn = (ROOT / "docs" / "images" / f"flame-{name}.svg").read_text("utf-8")
+        shares |= {
+            of: float(one) for of, one in re.findall(r"<title>([\w.]+) \([^<]*: ([\d.]+) %", drawn)
+        }
+    chain = shares["CefitoPlanner._likeliest"]
+    yield page, f"{chain:.0f} % is the chain, half of it scores and their sums over tasks, half the"
+    parts = [shares[of] / chain for of in ("ChainModel.evidence", "likeliest_sequences")]
+    of_epoch = "Tensor.backward", "ChainNetwork.forward", "SequenceScores.log_partition"
+    parts += [shares[of] for of in of_epoch]
+    expected = 0.5, 0.4, 50, 25, 10  # "half", "half", "half", "a quarter", "a tenth"
+    assert [round(part, -1 if part > 1 else 1) for part in parts[:3]] == [*expected[:3]]
+    assert [round(part / 5) * 5 for part in parts[3:]] == [*expected[3:]]
+    trained = read("speed-training")["training"]
+    spent = (of["after"]["cpu_seconds"] for of in trained.values())
+    yield page, "the trainings of the chain take {:.0f} and {:.0f} CPU seconds.".format(*spent)
+    plans = [read(name)["runs"][0]["plans"] for name in ("speed", "speed-field")]
+    assert all(one["different"] == 0 and one["largest_difference"] < 1e-5 for one in plans)
+    ends = [*read("search-quick")["against_naive"]["exact"].values()]
+    yield page, "{:.1f} and {:.1f} × one by one (`search-quick".format(*ends)
+    live = read("live-captaincook4d")["milliseconds_of_an_update"].values()
+    ends = [end(of[f"processor_{q}"] for of in live) for q in (50, 95) for end in (min, max)]
+    told = (
+        "took {:.0f} to {:.0f} ms of processor time in the median (CaptainCook4D; 95 %: {:.0f} to"
+    )
+    yield page, f"{told} {{:.0f}};".format(*ends)
+    yield page, f"[{read('edge-drawn')['encoder']['float32']['ms']:.0f} ms a picture](edge.md"
+    rows = read("following-ikea")["milliseconds_a_row"]
+    ends = [mean(one[of] for one in rows) for of in ("mean", "stream")]
+    told = (
+        f"takes {{:.1f}} ms a row in the mean of a film of {rows[-1]['rows']:,} rows, of which the"
+    )
+    yield page, f"{told} stream of steps alone takes {{:.1f}} (".format(*ends)
+    told = "as much in its last {} rows as in its first ({:.1f} and {:.1f})"
+    yield page, told.format(rows[0]["rows"], rows[-1]["mean"], rows[0]["mean"])
+    most = max(one["p95"] for one in rows if one["rows"] > 400), max(one["most"] for one in rows)
+    told = f"95 % take up to {math.ceil(most[0])} ms from the 400th row on, the longest of all"
+    yield page, f"{told} {most[1] / 1000:.1f} s."
+    for file, begin in (("commands", "turn, "), ("recogniser", "too (")):
+        measured = read(f"speed-{file}")
+        yield page, f"{begin}{NUMBERS[measured['arguments']['pairs']]} pairs"
+        load = "load {} {least:.0f} to {most:.0f}".format(
+            "of" if file == "commands" else "", **measured["load_average"]
+        )
+        yield page, load.replace("  ", " ")
+    cases = [of for of in read("search-screened")["random"] for of in of.values()]
+    cases = [of for of in cases if isinstance(of, dict) and "margin" in of]
+    assert all(of["same_plans"] for of in cases)
+    ends = [100 * end(of["margin_over_score"] for of in cases) for end in (min, max)]
+    yield page, "the margin was {:.1f} to {:.1f} % of their scores".format(*ends)
+    seconds = read("speed")["cpu_seconds"]["after"]
+    yield (
+        page,
+        f"takes {100 * seconds['import_torch'] / seconds['plan']:.0f} % of the processor time",
+    )
+    limits = read("search-versions")["limits"]
+    yield page, f"at the {limits[0]['gflop_per_second']:.0f} GFLOP a second of the largest one"
+    most = {
+        of: [one["most_against_one_by_one"] for one in limits if one["search"] == of]
+        for of in ("exact", "guided")
+    }
+    yield page, "to {:.1f} and {:.1f} and".format(*most["exact"])
+    yield page, "guided search to {:.0f} and {:.0f} × one by one".format(*most["guided"])
+    each = [
+        read(file)["runs"][0]["after"]["batch"][0]["cpu_ms_per_query"]
+        for file in ("speed", "speed-field")
+    ]
+    assert each[0] < 0.1 * each[1]  # the field takes "nearly all time"
+    one, two = read("speed")["runs"][0]["after"]["batch"]
+    assert two["start_cpu_seconds"] - one["start_cpu_seconds"] > 2  # "needs seconds to start"
+    compiled = read("compiled")
+    one, many = (compiled["chain"][f"{of} queries"] for of in (1, 64))
+    spent = [one["whole"]["milliseconds"][of] for of in ("package", "now")]
+    yield page, "takes {:.1f} instead of {:.1f} ms of CPU time".format(*spent)
+    gain = many["whole"]["milliseconds"]
+    yield page, f"a batch of 64 gains {100 * (gain['now'] / gain['package'] - 1):.0f} %, and a"
+    field = compiled["paper"]["4096 tokens"]["milliseconds"]
+    assert abs(field["package"] / field["now"] - 1) < 0.01  # "nothing"
+    made = [
+        of[part]["package"]["compile_seconds"] for of in (one, many) for part in ("scores", "best")
+    ]
+    yield page, f"takes {min(made):.0f} to {max(made):.0f} CPU seconds to make"
+    distilled = read("distilled")
+    share = 1 / distilled["time"]["tenth"]["against_float32"]
+    lost = {of["lost_test"] for of in distilled["tenth"].values() if isinstance(of, dict)}
+    yield page, f"takes {share:.2f} of the CPU time, but loses the best sequence of"
+    yield page, f"{100 * lost.pop():.0f} % of {distilled['windows']} test windows"
+    assert not lost
 
 
 def test_sentences():

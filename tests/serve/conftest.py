@@ -81,7 +81,7 @@ class EncodingHere(EncodingProcess):
 
     def __init__(self, function: Any, **given: Any) -> None:
         super().__init__(function, **given)
-        self.function = function
+        self.function, self.seconds = function, given["seconds"]
 
     def start(self) -> Future[Any]:
         return self._thread.submit(self._encode, None)

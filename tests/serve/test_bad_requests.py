@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from serve.bad_requests import TABLE, sent
+from serve.test_docs import PAGE
+
+KINDS = {  # by the table of docs/serve.md
+    status: kinds
+    for statuses, kinds in re.findall(r"^\| ([\d, ]+) \| (`[^|]*) \|", PAGE, re.MULTILINE)
+    for status in statuses.split(", ")
+}
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +28,7 @@ def test_it_gets_what_the_table_says(client, good, bad, place):
     problem = response.json()
     assert response.headers["content-type"] == "application/problem+json"
     assert problem["status"] == bad.status
-    assert problem["type"].startswith("urn:cefito:")
+    assert problem["type"].removeprefix("urn:cefito:") in KINDS[str(bad.status)]
     assert bad.says in problem["detail"]
     assert problem["detail"]
     assert "\n" not in problem["detail"]

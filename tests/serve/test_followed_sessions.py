@@ -67,9 +67,15 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
         assert [
             (plan.actions, plan.probability) for plan in session.plans_by_next()
         ] == plans  # of these rows, not of those before with the same steps
+        now, goes_on = answer.json()["followed"]["now"], session.followed().now
+        assert (now and (now["action"], now["start"])) == (
+            goes_on and (goes_on.action, goes_on.start)
+        )
     found, own = answer.json()["followed"], session.followed()
-    assert [step["action"] for step in found["done"]] == [step.action for step in own.done]
+    timed = [(step["action"], step["start"], step["end"]) for step in found["done"]]
+    assert timed == [(step.action, step.start, step.end) for step in own.done]
     assert found["next"][0]["id"] == own.next[0].id
+    assert found["task"]["id"] == own.task.id
     good = {"at": 500, "row": [0.0] * 24}
     wrong = {"rows": [good, {"at": 501, "row": [0.0, 1.0]}]}
     refused = client.post(f"/v1/sessions/{state['id']}/rows", json=wrong)
@@ -86,13 +92,16 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     end(client, state)
 
 
-def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen):
+def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen, monkeypatch):
     """And are otherwise those of the library; the state is the same as after whole answers."""
     session, brief, whole = Session(run_with_recogniser), begin(client), begin(client)
+    planned, plan = list[int](), Session.plans_by_next
+    monkeypatch.setattr(Session, "plans_by_next", lambda *given: planned.append(at) or plan(*given))
     for at, row in enumerate(seen[:9]):
         session.observe(row, at=at)
         rows = [{"at": at, "row": row.tolist()}]
         state = tell(client, brief, rows=rows, brief=True)
+        assert at not in planned  # nor made
         path = f"/v1/sessions/{whole['id']}/rows"
         whole = client.post(path, json={"rows": rows, "brief": False}).json()
     assert (state["number"], state["followed"]["seconds"]) == (9, session.seconds)
@@ -125,6 +134,11 @@ def test_findings_of_as_many_false_alarms(client, run_with_recogniser, seen):
     )
     assert [one["words"] for one in found["findings"]] == [one.words for one in expected]
     assert len(expected) > len(session.followed().findings)
+    over = tell(client, state, over=True)["followed"]["findings"]
+    session.finish()
+    judged = session.followed(least=least).findings
+    assert [one["words"] for one in over] == [one.words for one in judged]
+    assert any(one.kind == "missing" for one in judged)
     end(client, state)
 
 
@@ -281,6 +295,7 @@ def test_an_event_that_cannot_be_kept_changes_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem["detail"] == again["detail"]
+    assert problem["type"] == "urn:cefito:not-ready"
     assert problem["detail"].startswith("the disk of the service is full, so that nothing was kept")
     assert caplog.text.count("its disk took 10 of ") == 1  # a minute
     assert file.read_bytes() == kept  # half a line is taken back

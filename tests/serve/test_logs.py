@@ -175,6 +175,7 @@ def test_every_line_is_json_and_metrics_need_no_token_on_their_port(
     assert by_path["/v1/sessions"]["status"] == 201
     odd = next(entry for entry in entries if "cannot go on" in entry["message"])
     assert odd["level"] == "warning"
+    assert [*odd] == ["time", "level", "message", "request_id"]
     assert "ses_abcd…" in odd["message"]
     messages = [entry["message"] for entry in entries if entry["level"] == "info"]
     kept = rf"stopped in \d+\.\d s; live sessions kept in {re.escape(str(tmp_path))}: 1"

@@ -78,8 +78,16 @@ def test_tools_are_listed_with_their_schemas(address):
 def test_tasks_and_their_steps(address, run_of_lengths):
     taxonomy = run_of_lengths.taxonomy
     more = ("steps", {"run": "tea", "task": 3}), ("videos", {"run": "tea", "search": VIDEO["id"]})
-    every, some, videos = asked(address, ("steps", {"run": "tea"}), *more)
-    assert [one["id"] for one in value(videos)["videos"]] == [VIDEO["id"]]
+    body = {"run": "tea", "video": VIDEO, "top_k": 2}
+    more += (("plan", body),)
+    every, some, videos, plan = asked(address, ("steps", {"run": "tea"}), *more)
+    given = {"data": json.dumps(body).encode(), "headers": {"content-type": "application/json"}}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{address[:-4]}/v1/plan", **given)
+    ) as answer:
+        assert value(plan)["plans"] == json.load(answer)["plans"]
+    with urllib.request.urlopen(f"{address[:-4]}/v1/videos?run=tea&search={VIDEO['id']}") as answer:
+        assert value(videos) == json.load(answer)
     for found, tasks, actions in (
         (every, range(len(taxonomy.tasks)), range(len(taxonomy.actions))),
         (some, [3], taxonomy.tasks[3].actions),

@@ -56,6 +56,11 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
     assert last == [step.action for step in video.steps[2:4]]
     before = [step.action for step in video.steps[:2]]
     assert value["known"]["done"] == (before if done else None)
+    if done:  # as a list, oldest first, by id or name
+        listed = [before[0], run.taxonomy.actions[before[1]].name]
+        asked = {"video": {**window, "done": False}, "steps": steps, "top_k": 20}
+        assert plans(ask(client, **asked, done=listed)) == plans(value)
+        assert plans(ask(client, **asked, done=listed[::-1])) != plans(value)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +75,8 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
             "observations.goal",
             "needs both",
         ),
+        ({"run": "tea", "video": {"id": "VIDEO", "done": True}}, "done", "takes no steps done"),
+        ({"run": "tea", "video": {"id": "VIDEO"}, "elapsed": 2}, "elapsed", "did not learn"),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
         ({"task": 1, "elapsed": 0}, "elapsed", "more than 0"),

@@ -159,6 +159,15 @@ def busy(server, *, running, waiting=0):
     raise AssertionError(text)
 
 
+def refuses(port):
+    """Whether connections are no longer accepted."""
+    try:
+        connected(port).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_one_server(place):
     """One test, since starting a server takes seconds."""
     with Server(place.run, "--workers", "1", "--queue", "1") as server:
@@ -208,6 +217,8 @@ def test_one_server(place):
             healthy(server.port)
             began = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
+            until(lambda: refuses(server.port))
+            assert server.process.poll() is None  # and none is accepted meanwhile
             assert [first()[0], second()[0]] == [200, 200]
             assert server.end(None) == 0
             assert time.monotonic() - began < 15  # of 30 that a search would have

@@ -187,7 +187,8 @@ def test_the_description_of_the_runs(client, place, run):
         {"id": task.id, "name": task.name, "actions": list(task.actions)}
         for task in run.taxonomy.tasks
     ]
-    assert len(tea["actions"]) == len(run.taxonomy.actions)
+    assert [one["name"] for one in tea["actions"]] == [one.name for one in run.taxonomy.actions]
+    assert tea["versions"] == run.info.versions
     assert (tea["probabilities"], tea["constraints"], short["constraints"]) == (True, True, False)
     assert tea["uploads"] == []
     assert reply["limits"]["top_k"] == 100

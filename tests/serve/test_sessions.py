@@ -85,6 +85,7 @@ def test_a_session_is_the_library_s(client, run_of_lengths, video, rows):
         ({"done": actions[0]}, lambda: session.done(actions[0])),
         ({"observation": rows[0][2].tolist()}, lambda: session.observe(rows[0][2])),
         ({"undo": True}, session.undo),
+        ({"done": name}, lambda: session.done(actions[0])),
         ({"done": actions[1]}, lambda: session.done(actions[1])),
         ({"video": {"id": video.video_id, "step": 4}}, lambda: session.observe(rows[0][3])),
     ]
@@ -103,6 +104,9 @@ def test_a_session_is_the_library_s(client, run_of_lengths, video, rows):
     same(read(client, state, top_k=3, steps=2), session, 3, 2)
     assert state["goal"] is False
     end(client, state)
+    others = begin(client, horizon=4, done=[actions[0], name])
+    same(others, Session(run_of_lengths, done=[actions[0]] * 2))
+    end(client, others)
     problem = read(client, state, 404)
     assert problem["type"] == "urn:cefito:not-found"
     assert "POST /v1/sessions opens one" in problem["detail"]
@@ -127,6 +131,8 @@ BODIES, EVENTS = (
         ({"run": "tea"}, None, "tea: a session needs a run of the method any-length"),
         ({"run": None}, "run", "Add the field 'run'"),
         ({"run": "x"}, "run", "no run fits run 'x'"),
+        ({"horizon": 9}, "horizon", "no run fits run 'run' and horizon 9"),
+        ({"false_alarms": 3}, "false_alarms", "cannot be promised"),
         ({"task": "fly"}, "task", "unknown task 'fly'"),
         ({"goal": [1.0]}, "goal", "the observation has 1 features"),
         ({"goal": "!"}, "goal", "is not base64"),
@@ -199,6 +205,7 @@ def test_the_number_of_sessions_is_limited(serving, run_of_lengths):
         problem = response.json()
         assert (response.status_code, problem["limit"]) == (429, 2)
         assert problem["detail"].startswith(f"2 sessions {whose}are open")
+        assert problem["type"] == "urn:cefito:busy"
         assert response.headers["retry-after"] == "60"  # though one ends in an hour at the latest
         end(client, states[0])
         begin(client)
@@ -227,7 +234,8 @@ LIMITS = {"heartbeat_seconds": 0.05}
 @pytest.fixture(scope="module")
 def port(place, run_of_lengths, listening):
     """Port of a service with a token."""
-    settings = place.settings(runs=(run_of_lengths.folder,), token=TOKEN, limits=LIMITS)
+    given = {"token": TOKEN, "proxies": ("127.0.0.1",), "limits": LIMITS}
+    settings = place.settings(runs=(run_of_lengths.folder,), **given)
     with listening(settings) as address:
         yield int(address.rpartition(":")[2])
 
@@ -243,7 +251,8 @@ def test_states_are_streamed(port):
     first, second = Stream(port, state["id"]), Stream(port, state["id"])
     assert first.event() == second.event() == ("0", "state", state)
     for number, event in enumerate(({"done": 0}, {"done": 1}, {"undo": True}), 1):
-        status, told = sent(port, "POST", f"{path}/events", event)
+        elsewhere = {"x-forwarded-for": f"203.0.113.{number}"}  # who has its id can change it
+        status, told = sent(port, "POST", f"{path}/events", event, **elsewhere)
         assert status == 200
         assert first.event() == second.event() == (str(number), "state", told)
     assert first.block() == [": alive"]

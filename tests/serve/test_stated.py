@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from cefito.cli import main
+from cefito.cli import build_app, main
 from cefito.cli.serve import serve
 from cefito.encoders.video import INSTALLED, open_encoder, record
 from cefito.inference.answer import answer
@@ -32,7 +32,7 @@ from cefito.serve.settings import Limits
 from grey_videos import jpeg
 from serve.live_sessions import begin, end, read, tell, until
 from serve.test_process import Server
-from serve.test_supervisor import Client, workers
+from serve.test_supervisor import Client, metrics, workers
 from tiny_models import tiny_dinov2
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -60,6 +60,11 @@ def test_limits_and_defaults_of_the_pages():
     assert "must be encoded within a minute" in SERVE
     assert f"faster than they are encoded, {limits.uploads} wait" in OPERATE
     assert (limits.session_seconds, limits.upload_seconds) == (3600, 60)
+    defaults = [options[of].default for of in ("processes", "encoder", "metrics_host")]
+    assert defaults == [1, "auto", "127.0.0.1"]
+    proxies = "--trusted-proxy", "127.0.0.1", "--trusted-proxy", "10.0.0.0/8"
+    _, bound, _ = build_app().parse_args(["serve", "RUN", *proxies], print_error=False)
+    assert [*bound.arguments["trusted_proxy"]] == [*proxies[1::2]]
 
 
 def test_help_has_the_limits_and_their_defaults(capsys, monkeypatch):
@@ -167,7 +172,11 @@ def test_corrections_are_taken_back_for_six_hundred_rows(serving, run_with_recog
     state = begin(client)
     tell(client, state, rows=[{"at": at, "row": None} for at in range(5)], brief=True)
     for rows, status in ((600, 200), (601, 422)):
+        before = read(client, state)["followed"]
         at = tell(client, state, done=0)["followed"]["seconds"]
+        if rows == 600:  # taken back at once, the step is as it was
+            assert tell(client, state, undo=True)["followed"] == before
+            assert tell(client, state, done=0)["followed"]["now"]["action"] == 0
         later = [{"at": at + row, "row": None} for row in range(rows)]
         for part in filter(None, (later[:600], later[600:])):
             tell(client, state, rows=part, brief=True)
@@ -197,10 +206,14 @@ def test_requests_of_many_rows_leave_a_worker_to_others(serving, run_with_recogn
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_several_processes_have_all_limits_each_and_a_temporary_folder(run_with_recogniser):
     """Two sessions each, which are kept when processes are killed, and end with the service."""
-    with Server(run_with_recogniser.folder, "--processes", "2", "--sessions", "2") as server:
+    each = "--sessions", "2", "--client-sessions", "2", "--workers", "1"
+    with Server(run_with_recogniser.folder, "--processes", "2", *each) as server:
         client = Client(server.port)
         states = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
         assert client.ask("POST", "/v1/sessions", {})[0] == 429
+        asked, running = [server.later({"task": 0, "top_k": 2}) for _ in range(6)], "cefito_running"
+        until(lambda: all(metrics(server.port).get((running, number)) for number in "01"))
+        assert {one()[0] for one in asked} == {200}
         for process_id in workers(server):
             os.kill(process_id, signal.SIGKILL)
         for state in states:
@@ -222,6 +235,7 @@ def test_the_encoder_that_is_installed_needs_no_option(
     runs = (tmp_path / "seen", place.run)
     client = serving(runs=runs, datasets=(), encoder="auto")
     until(lambda: client.get("/ready").status_code == 200)  # its thread changes filters of warnings
+    assert client.app.state.service.encoding.seconds == Limits().upload_seconds
     uploads = {run["name"]: run["uploads"] for run in client.get("/v1/model").json()["runs"]}
     assert uploads == {"seen": ["pictures", "video"], "tea": []}
     without = serving(runs=runs, datasets=()).get("/v1/model").json()["runs"]

@@ -170,7 +170,11 @@ def metrics(port: int, *, open_metrics: bool = False) -> dict[tuple[str, str], f
 
 def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
     """One test, since starting a service takes seconds."""
-    run = run_with_recogniser.folder
+    run, second = tmp_path / run_with_recogniser.folder.name, tmp_path / "second"
+    run.symlink_to(run_with_recogniser.folder)
+    second.mkdir()
+    info = run_with_recogniser.info.model_copy(update={"seed": 99})
+    run_with_recogniser.changed(folder=second, info=info).written()
     alone = serving(runs=(run,))
     video = next(place for place, video in enumerate(world.videos) if video.split == "test")
     seen = rows_of(world, video)
@@ -248,9 +252,18 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
         ] * 4
 
         # all open the runs anew, and all end
+        def began() -> tuple[int, bool]:
+            """Whose a new session is, and whether its run is the one before."""
+            state = client.ask("POST", "/v1/sessions", {})[1]
+            assert client.ask("DELETE", f"/v1/sessions/{state['id']}")[0] == 204
+            return peers.owner(state["id"]), state["digest"] == reference["digest"]
+
+        run.unlink()
+        run.symlink_to(second)
         server.lines.clear()
         server.process.send_signal(signal.SIGHUP)
         server.wait_for(" on http://127.0.0.1:")
+        until(lambda: {began() for _ in range(8)} == {(0, False), (1, False)})
         assert client.ask("GET", "/health")[0] == 200
         left, statuses = workers(server), list[int]()
         with ThreadPoolExecutor(8) as pool:

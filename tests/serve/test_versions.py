@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cefito.encoders.video import open_encoder, record
+from cefito.inference.answer import answers
 from cefito.serve import service
 from cefito.serve.problems import ProblemError
 from grey_videos import jpeg
@@ -60,6 +61,7 @@ def test_upgrade_look_and_back(serving, versions):
     assert first[2] != second[2]
     new = begin(client, run="current")
     assert (old["digest"], new["digest"]) == (first[2], second[2])
+    assert old["run"] == new["run"] == "current"
     assert tell(client, old, done=0)["number"] == tell(client, new, done=0)["number"] == 1
     assert older(client) == 1
     end(client, old)
@@ -108,6 +110,28 @@ def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_pat
     assert [message.partition(": ")[2] for message in caplog.messages] == [
         f"its run 'current', digest {old}, is gone; it follows 'current' (steps 1-4), digest {new}"
     ]
+
+
+def test_a_request_in_progress_keeps_its_run(serving, versions, monkeypatch):
+    """The runs are opened anew while its search waits for a thread."""
+    lead, link = versions
+    client, seeds, quick = serving(runs=(link,), datasets=()), list[int](), answers
+    scheduler = client.app.state.service.scheduler
+    submit = scheduler.submit
+
+    def submit_late(job):
+        lead("v2")
+        client.app.state.service.reload()
+        submit(job)
+
+    def noted(several, stop):
+        seeds.extend(one.run.info.seed for one in several)
+        return quick(several, stop=stop)
+
+    monkeypatch.setattr(scheduler, "submit", submit_late)
+    monkeypatch.setattr(service, "answers", noted)
+    assert client.post("/v1/plan", json={"task": 0}).status_code == 200
+    assert (seeds, described(client)[1]) == ([0], 99)
 
 
 def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
