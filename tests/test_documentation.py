@@ -59,6 +59,8 @@ from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
 from cefito.study.verifiers import VERIFIERS
+from cefito.tracks.formats import WRITERS
+from cefito.tracks.writing import format_of
 from cefito.verification import findings
 from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
@@ -360,6 +362,24 @@ def test_lists_are_whole(page, head, expected):
     listed = [cell.partition("=")[0] for cell in first_cells(page, head)]
     assert sorted(listed) == sorted(expected)
     assert options("data", "steps") - options("quickstart") == {"--format"}  # of labels
+
+
+def test_the_table_of_formats_is_that_of_the_program(tmp_path):
+    """Endings, what needs --format, what a file holds of one video, and what counts frames."""
+    page, listed = (ROOT / "docs" / "recognise.md").read_text(encoding="utf-8"), []
+    for row in page.partition("\n| ending |")[2].partition("\n\n")[0].splitlines()[2:]:
+        ending, key, content = (cell.strip() for cell in row.strip("|").split(" | "))
+        writer = WRITERS[key.strip("`")]
+        listed.append(writer.key)
+        assert SPAN.findall(ending)[0] == writer.ending
+        assert ("one video a file" in content) == writer.single
+        chosen = format_of(tmp_path / f"x{writer.ending}", None, 1) is writer
+        assert ending.partition(" with ")[2] == ("" if chosen else f"`--format {writer.key}`")
+    assert sorted(listed) == sorted(WRITERS)
+    before, counted, _ = page.partition(" count frames and need `--frame-rate`")
+    named = SPAN.findall(before.rpartition("\n")[2])
+    assert counted
+    assert {*named} == {key for key, writer in WRITERS.items() if writer.frames}
 
 
 def test_numbers_of_the_pages_are_those_of_the_program():
