@@ -43,6 +43,7 @@ from cefito.evaluation.records import WindowPlans
 from cefito.inference import next_films
 from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
+from cefito.inference.whole_videos import Reading
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
 from cefito.recognition import stream
@@ -380,6 +381,33 @@ def test_the_table_of_formats_is_that_of_the_program(tmp_path):
     named = SPAN.findall(before.rpartition("\n")[2])
     assert counted
     assert {*named} == {key for key, writer in WRITERS.items() if writer.frames}
+
+
+def test_the_table_of_recognisers_is_that_of_the_program():
+    """Method and settings of each row; those of several rows stand in the last column."""
+    page = (ROOT / "docs" / "recognise.md").read_text(encoding="utf-8")
+    for line in page.partition("\n| row |")[2].partition("\n\n")[0].splitlines()[2:]:
+        names, (method, *shared), what = (SPAN.findall(c) for c in line.strip("|").split(" | "))
+        own = [span for span in what if "=" in span]
+        for place, name in enumerate(names):
+            listed = dict(span.split("=") for span in [*shared, *own[place : place + 1]])
+            settings = RECOGNISERS[method].rows[name].settings
+            assert {key: str(value).lower() for key, value in settings.items()} == listed
+    assert load_config("small", method="any-length").parts["recogniser"].method == "segmental"
+    taken = page.partition("takes what the command line takes: ")[2].partition(". A `cefito")[0]
+    taken = {name for name in SPAN.findall(taken) if name.isidentifier()}
+    given = signature(cefito.recognise).parameters.keys() | Reading.__annotations__
+    assert taken <= given
+    assert given - taken == {
+        "run",
+        "source",
+        "video",
+        "reading",
+        "device",
+        "camera",
+        "failed",
+        "progress",
+    }
 
 
 def test_numbers_of_the_pages_are_those_of_the_program():
