@@ -447,6 +447,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
         ("your-own-data", "of fewer than {cefito.data.folds.FEW_VIDEOS} videos, all train"),
         ("recognise", "the findings (from {cefito.inference.following.FINDING:.0%} on by default"),
+        ("recognise", "by default; `verify` from {cefito.verification.findings.LEAST:.0%} on)"),
         ("report", "with fewer than {cefito.data.folds.FEW_VIDEOS} labelled films"),
         (
             "your-own-data",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import cefito
 from cefito.cli import main
 from cefito.cli.recognise import PROPOSALS, TASKS
 from cefito.data.prepared import open_dataset
@@ -223,6 +224,20 @@ def test_a_film_of_another_task_than_the_one_given_is_named(command, films, call
         err = call(command, films / "RUN", *source, "--task", task)[2]
         said = f"warning: {film}: shows the task 'tea' (over 98 %), not 'toast', which was given"
         assert (said in err.splitlines()) == (task == "toast")
+
+
+def test_plans_begin_where_the_last_rows_show_the_film_to_be(films, monkeypatch):
+    """Three rows of the film are an observation of this run."""
+
+    def likely():
+        session = cefito.follow(films / "RUN")
+        for second, row in enumerate(np.load(films / "FEATURES" / "v10.npy")[:30]):
+            session.observe(row, at=float(second))
+        return [plan.probability for plan in session.plans(3)]
+
+    seen = likely()
+    monkeypatch.setattr("cefito.inference.following.joined_rows", lambda *_: None)
+    assert seen != pytest.approx(likely(), rel=1e-3)
 
 
 def test_groups_of_films_are_those_of_a_table_of_videos(films, call, tmp_path):
