@@ -126,6 +126,8 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
         "CanvasRenderingContext2D.prototype.drawImage = function (...all) {"
         "window.size = all.slice(3); draw.apply(this, all); }; }"
     )
+    sent = []
+    page.on("request", lambda one: sent.append(len(one.post_data_buffer or b"")))
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
     page.get_by_label("say the next step and findings aloud").check()
     speed = page.get_by_label("speed", exact=True)
@@ -143,6 +145,7 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     page.locator("#live:not([aria-busy])").wait_for()
     page.locator("#live-strip li").first.wait_for()
     assert page.evaluate("size") == [341, 256]
+    assert 0 < max(sent) < (tmp_path / "film.mp4").stat().st_size  # it stays in the browser
     state = state_of(page, address)
     assert state["followed"]["seconds"] == len(levels)
     session, observer = Session(drawn.lengths), ObservationRecipe.of(drawn.lengths).open()
