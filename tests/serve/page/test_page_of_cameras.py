@@ -216,6 +216,18 @@ def test_a_camera_is_offered_once_the_encoder_is_loaded(page, address):
     page.unroute_all()
     button(page, "Use the camera").wait_for()
     assert page.locator("#live-wait").is_hidden()
+    for lacking in ({"recogniser": False}, {"uploads": ["video", "text"]}):  # of all runs
+
+        def less(route, *, lacking=lacking):
+            model = route.fetch().json()
+            route.fulfill(json=model | {"runs": [run | lacking for run in model["runs"]]})
+
+        page.route("**/v1/model", less)
+        page.reload()
+        page.locator("#live-open").wait_for()
+        both = "all => all.map(one => one.hidden)"
+        assert page.locator("#live-watch, #live-wait").evaluate_all(both) == [True, True]
+        page.unroute_all()
 
 
 def test_a_finding_is_heard_and_dismissed(page, address):
