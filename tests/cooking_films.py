@@ -65,6 +65,7 @@ def make_run(folder: Path) -> Run:
     train += ["--no-recogniser", *as_arguments(TINY_LENGTHS)]
     assert main([str(part) for part in train]) == 0
     run = open_run(folder / "RUN")
+    assert run.recogniser is None
     config = RecogniserConfig(
         members=1, width=16, training_steps=60, folds=2, temporal_steps=60, temporal_passes=20
     )

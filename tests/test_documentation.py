@@ -43,6 +43,7 @@ from cefito.evaluation.records import WindowPlans
 from cefito.inference import next_films
 from cefito.inference.following import _LONGER, _SURE_END
 from cefito.inference.plan_formats import PlanRow
+from cefito.inference.whole_videos import Reading
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
 from cefito.recognition import stream
@@ -59,6 +60,8 @@ from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
 from cefito.study.trials import ROWS
 from cefito.study.verifiers import VERIFIERS
+from cefito.tracks.formats import WRITERS
+from cefito.tracks.writing import format_of
 from cefito.verification import findings
 from cefito.verification.settings import VerifierConfig
 from tiny_runs import TINY_RUN
@@ -363,6 +366,51 @@ def test_lists_are_whole(page, head, expected):
         assert options("data", "steps") - options(command) == {"--format"}  # of labels
 
 
+def test_the_table_of_formats_is_that_of_the_program(tmp_path):
+    """Endings, what needs --format, what a file holds of one video, and what counts frames."""
+    page, listed = (ROOT / "docs" / "recognise.md").read_text(encoding="utf-8"), []
+    for row in page.partition("\n| ending |")[2].partition("\n\n")[0].splitlines()[2:]:
+        ending, key, content = (cell.strip() for cell in row.strip("|").split(" | "))
+        writer = WRITERS[key.strip("`")]
+        listed.append(writer.key)
+        assert SPAN.findall(ending)[0] == writer.ending
+        assert ("one video a file" in content) == writer.single
+        chosen = format_of(tmp_path / f"x{writer.ending}", None, 1) is writer
+        assert ending.partition(" with ")[2] == ("" if chosen else f"`--format {writer.key}`")
+    assert sorted(listed) == sorted(WRITERS)
+    before, counted, _ = page.partition(" count frames and need `--frame-rate`")
+    named = SPAN.findall(before.rpartition("\n")[2])
+    assert counted
+    assert {*named} == {key for key, writer in WRITERS.items() if writer.frames}
+
+
+def test_the_table_of_recognisers_is_that_of_the_program():
+    """Method and settings of each row; those of several rows stand in the last column."""
+    page = (ROOT / "docs" / "recognise.md").read_text(encoding="utf-8")
+    for line in page.partition("\n| row |")[2].partition("\n\n")[0].splitlines()[2:]:
+        names, (method, *shared), what = (SPAN.findall(c) for c in line.strip("|").split(" | "))
+        own = [span for span in what if "=" in span]
+        for place, name in enumerate(names):
+            listed = dict(span.split("=") for span in [*shared, *own[place : place + 1]])
+            settings = RECOGNISERS[method].rows[name].settings
+            assert {key: str(value).lower() for key, value in settings.items()} == listed
+    assert load_config("small", method="any-length").parts["recogniser"].method == "segmental"
+    taken = page.partition("takes what the command line takes: ")[2].partition(". A `cefito")[0]
+    taken = {name for name in SPAN.findall(taken) if name.isidentifier()}
+    given = signature(cefito.recognise).parameters.keys() | Reading.__annotations__
+    assert taken <= given
+    assert given - taken == {
+        "run",
+        "source",
+        "video",
+        "reading",
+        "device",
+        "camera",
+        "failed",
+        "progress",
+    }
+
+
 def test_numbers_of_the_pages_are_those_of_the_program():
     for page, sentence in (
         ("recognise", "three stretches of up to {cefito.inference.next_films._STRETCH:g} s"),
@@ -400,6 +448,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
         ("your-own-data", "of fewer than {cefito.data.folds.FEW_VIDEOS} videos, all train"),
         ("recognise", "the findings (from {cefito.inference.following.FINDING:.0%} on by default"),
+        ("recognise", "by default; `verify` from {cefito.verification.findings.LEAST:.0%} on)"),
         ("report", "with fewer than {cefito.data.folds.FEW_VIDEOS} labelled films"),
         (
             "your-own-data",

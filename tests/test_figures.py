@@ -196,7 +196,16 @@ def test_tables_of_verification():
             spread(order).replace(" (", " % ("),
             f"{round(missing['of'] * missing['mean'] / 100)} of {missing['of']}",
         ]
-    sets = [read(f"next-films-{of}")["scores"] for of in ("ikea", "8-recipes")]
+    files = [read(f"next-films-{of}") for of in ("ikea", "8-recipes")]
+    for file, judges in zip(files, (17, 14), strict=True):
+        asked = file["arguments"]  # as the page says of them
+        assert (asked["films"], asked["plans"], bool(asked["set"])) == (
+            [5, 10, 20, 40],
+            "quickstart",
+            True,
+        )
+        assert (file["scores"]["draws"], file["judges"]) == (3, judges)
+    sets = [file["scores"] for file in files]
     for films, *cells in cells_below("recognise", "films labelled |"):
         ours = [scores[order][films] for scores in sets for order in ("random", "next")]
         shown = [f"{one['edit']:.1f} / {one['edits']:.1f} / {one['success']:.1f}" for one in ours]
@@ -568,7 +577,9 @@ RECOGNITION = {  # of docs/recognise.md: draws, and words with figures
 
 def sentences_on_recognition() -> Iterator[tuple[str, str]]:
     for file, (draws, labelled, right) in RECOGNITION.items():
-        found = read(f"labelling-{file}")["labelled"].values()
+        labels = read(f"labelling-{file}")["labelled"]
+        assert [*labels] == ["10", "20", "40"]  # films
+        found = labels.values()
         parts = {of: [one[of]["mean"] for one in found] for of in ("touched", "saved")}
         yield "recognise", Figures().format(labelled, **parts)
         assert [one["draws"] for one in found] == draws

@@ -35,6 +35,7 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     argv = ("niv", "--annotations", source, "--features", feature_folder, "--out", target)
     captured = ran("data", "prepare", *argv)
     dataset = open_dataset(target)
+    assert dataset.timeline is None  # of a benchmark
     note, late, wrote = captured.err.splitlines()
     assert late.startswith("note: left out, beyond the features: 'i' ends at ")
     assert note.startswith("note: the features have 0.667 to 2.55 rows for each second until")
@@ -66,6 +67,10 @@ def test_prepare_options(make_source, feature_folder, tmp_path, ran, refused):
     dataset = open_dataset(target)
     assert (dataset.name, dataset.observation_dim) == ("Mine", 4)
     assert dataset.start.dtype == np.float32
+    for benchmark in ("crosstask", "coin", "niv"):
+        kept = ("data", "prepare", benchmark, *given, "--timeline", "--out", tmp_path / benchmark)
+        ran(*kept)
+        assert open_dataset(tmp_path / benchmark).timeline.rate == 1
     again = (*prepare, *given, "--out", tmp_path / "other", "--beyond", "error")
     assert "Leave such steps out" in refused(*again)
 
@@ -95,6 +100,10 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, ran):
     skipped, missing, wrote = captured.err.splitlines()
     assert skipped.startswith("note: 5 steps have negative times")
     assert missing == "note: 1 recordings have no features and are left out: 1_999."
+    assert dataset.timeline is None
+    films = ("--features", kitchen.parent / "features", "--timeline")
+    ran("data", "prepare", "captaincook4d", kitchen, tmp_path / "films", *films)
+    assert open_dataset(tmp_path / "films").timeline.rate == 1
     assert wrote == f"wrote {tmp_path / 'out'}: kitchen, fingerprint {dataset.fingerprint[:12]}"
 
 

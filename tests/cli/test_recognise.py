@@ -5,10 +5,13 @@ import json
 import shutil
 from dataclasses import replace
 from html import escape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+import cefito
 from cefito.cli import main
 from cefito.cli.recognise import PROPOSALS, TASKS
 from cefito.data.prepared import open_dataset
@@ -18,6 +21,7 @@ from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.trials import SeenMistakes
 from cefito.runs.run import open_run
 from cefito.tracks.formats import WRITERS
+from cefito.verification.findings import UnsureStep
 from cooking_films import NAMES, PLANS, TIER, make_run
 from row_films import SMALL
 from tiny_runs import TINY_LENGTHS, as_arguments
@@ -63,6 +67,13 @@ def test_steps_of_videos_of_the_data_set(recognised, films):
 def test_a_file_of_features_is_the_video_at_any_rate(recognised, films, tmp_path):
     (own,), (file,) = recognised("v10"), recognised(films / "FEATURES" / "v10.npy")
     assert [step["end"] for step in own["steps"]] == [step["end"] for step in file["steps"]]
+    rows = np.load(films / "FEATURES" / "v10.npy")
+    np.savez(tmp_path / "v10.npz", rows)
+    torch.save(torch.from_numpy(rows), tmp_path / "v10.pt")
+    with pytest.importorskip("h5py").File(tmp_path / "v10.h5", "w") as stored:
+        stored["rows"] = rows
+    for ending in ("npz", "pt", "h5"):
+        assert recognised(tmp_path / f"v10.{ending}") == [file]
     np.save(tmp_path / "fast.npy", np.load(films / "FEATURES" / "v10.npy").repeat(4, axis=0))
     (fast,) = recognised(tmp_path / "fast.npy", "--feature-rate", 4)
     assert fast["steps"] == file["steps"]
@@ -224,6 +235,20 @@ def test_a_film_of_another_task_than_the_one_given_is_named(command, films, call
         assert (said in err.splitlines()) == (task == "toast")
 
 
+def test_plans_begin_where_the_last_rows_show_the_film_to_be(films, monkeypatch):
+    """Three rows of the film are an observation of this run."""
+
+    def likely():
+        session = cefito.follow(films / "RUN")
+        for second, row in enumerate(np.load(films / "FEATURES" / "v10.npy")[:30]):
+            session.observe(row, at=float(second))
+        return [plan.probability for plan in session.plans(3)]
+
+    seen = likely()
+    monkeypatch.setattr("cefito.inference.following.joined_rows", lambda *_: None)
+    assert seen != pytest.approx(likely(), rel=1e-3)
+
+
 def test_groups_of_films_are_those_of_a_table_of_videos(films, call, tmp_path):
     table, page = tmp_path / "VIDEOS.csv", tmp_path / "page.html"
     table.write_text("video,group\nv10.npy,early\nv11,late\n")
@@ -292,7 +317,7 @@ def test_proposals_that_were_corrected(films, ran, call, refused, tmp_path):
     assert "gone.csv: no such file" in refused(*annotate, "--corrected", tmp_path / "gone.csv")
 
 
-def test_films_whose_labels_help_most_come_first(films, ran, tmp_path):
+def test_films_whose_labels_help_most_come_first(films, ran, tmp_path, monkeypatch):
     annotate = ("annotate", films / "RUN", "v0", "v10", "v11", "--out")
     value = json.loads(ran(*annotate, tmp_path / "A", "--json").out)["films"]
     assert [film["help"] for film in value] == sorted(
@@ -307,6 +332,11 @@ def test_films_whose_labels_help_most_come_first(films, ran, tmp_path):
     assert " ".join(out[0].split()) == "film task steps why look first at perhaps not as usual"
     assert [line.split()[0] for line in out[1:]] == [film["film"] for film in value]
     assert "% new, 5 labelled films of its task" in out[1]
+    unsure = UnsureStep(action=0, name="boil", kind="short", words="too short", probability=0.4)
+    seen = SimpleNamespace(deviations=(), unsure=(unsure,))
+    monkeypatch.setattr("cefito.inference.next_films.verified_film", lambda *_: seen)
+    value = json.loads(ran(*annotate, tmp_path / "C", "--json").out)["films"]
+    assert {tuple(film["doubtful"]) for film in value} == {("boil: too short",)}
 
 
 def test_without_its_data_set_films_are_ordered_by_how_unsure_they_are(films, call, tmp_path):
@@ -333,6 +363,7 @@ def test_proposals_of_every_format_that_is_written(form, films, ran, refused, tm
     files = [path for path in folder.iterdir() if path.name not in (PROPOSALS, TASKS)]
     assert len(files) == (1 if form == "csv" else 2)
     assert {path.suffix for path in files} == {WRITERS[form].ending}
+    assert form != "csv" or files == [tmp_path / "STEPS.csv"]
     both = [part for file in files for part in ("--corrected", file)]
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, *both, *rate).err
     assert "2 films, 6 steps: 6 kept" in ran(*annotate, "--corrected", tmp_path, *rate).err
@@ -365,7 +396,7 @@ def test_each_film_keeps_its_task(films, ran, tmp_path):
     tasks = {track["video"]: track["task"] for track in proposed}
     (out / TASKS).write_text((out / TASKS).read_text().replace(f"v11.mp4,{tasks['v11']}", "v11,B"))
     eaf, steps = sorted(out.glob("*.eaf")), tmp_path / "STEPS.csv"
-    ran("data", "steps", *eaf, "--video-table", out / TASKS, "--out", steps)
+    ran("data", "steps", *eaf, "--video-table", out / "VIDEOS.csv", "--out", steps)
     rows = [line.split(",")[:2] for line in steps.read_text().splitlines()[1:]]
     assert dict(rows) == {"v10": tasks["v10"], "v11": "B"}
     both = [part for file in eaf for part in ("--corrected", file)]
@@ -394,6 +425,7 @@ def test_refusals(films, tmp_path, refused, call):
         ((tmp_path / "short.npy", *known, "boil,pour,wait"), "is too short for the steps known"),
         ((tmp_path / "no.npy",), "no.npy"),
         ((tmp_path / "no.mp4",), "no.mp4: no such file, and no video"),
+        ((films / "FEATURES" / "v10.npy", "--dataset", films / "DATA"), "/v10.npy' in "),
         (("v1", "v1"), "another video is called 'v1', too"),
         (("v1", "--task", "coffee"), "unknown task 'coffee'; "),
         (("v1", "--steps-known", "boil"), "need their task. Give it, too. (--task)"),

@@ -270,7 +270,7 @@ def test_a_correction_is_the_present_step(run_with_recogniser, world, video):
     for place, row in enumerate(video[1][:30]):
         session.observe(row, at=float(place))
     other = video[0].steps[-1].action
-    session.done(other)
+    session.done(world.taxonomy.actions[other].name)
     found = session.followed()
     assert found.now is not None
     assert found.now.action == other

@@ -82,6 +82,10 @@ def test_every_format_holds_the_rows(written, rows):
     values = [row.model_dump(mode="json") for row in rows]
     expected = list(map(shown, values)) if name == "md" else values
     assert READERS[name](data) == expected
+    FORMATS["csv"].write(
+        [json_line(rows[0].model_copy(update={"query": "=1+1"}))], odd := io.BytesIO()
+    )
+    assert b"\n'=1+1," in odd.getvalue()
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -11,7 +11,12 @@ from cefito.errors import RunError
 from cefito.recognition import segmental
 from cefito.recognition.attention import attended, attention_steps, fit_attention
 from cefito.recognition.chain import likelihoods
-from cefito.recognition.held_out import attention_harms, chosen_attention, chosen_rows
+from cefito.recognition.held_out import (
+    attention_harms,
+    best_temperature,
+    chosen_attention,
+    chosen_rows,
+)
 from cefito.recognition.recogniser import SETTINGS_FILE
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
@@ -46,8 +51,10 @@ def test_folds_that_do_not_gain_end_its_training(films, config, tmp_path, videos
     config = config.model_copy(update={"attention_shares": (0.0,), "folds": 3})
     context = TrainingContext(folder=tmp_path)
     chosen = [place % 10 for place in range(videos)]
-    SegmentalRecogniser.fit(films, chosen, config=config, context=context)
+    fitted = SegmentalRecogniser.fit(films, chosen, config=config, context=context)
     assert len([*tmp_path.rglob("*attention.safetensors")]) == trained
+    assert fitted.held_out is not None
+    assert (fitted.held_out.half is None) == (videos == 30)
 
 
 def test_settings_at_other_rates():
@@ -116,10 +123,19 @@ def test_doubt_leaves_it_out_if_it_hides_mistakes_made_up(
     def chosen(*_, trust):
         return next(scores), (0.0, trust, 0.1), (), (0.0, 0.0)
 
+    choices = []
+
+    def rows(held, config, *, past):
+        choices.append((len(held), past))
+        return replace(chosen_rows(held, config, past=past), weight=0.25, temperature=2.0 + past)
+
     monkeypatch.setattr(segmental, "chosen_doubt", chosen)
+    monkeypatch.setattr(segmental, "chosen_rows", rows)
     config = config.model_copy(update={"attention_shares": (0.5,)})
     fitted = SegmentalRecogniser.fit(films, range(10), config=config)
     assert (fitted.attention_share, fitted.doubt_attends) == (0.5, attends)
+    assert choices == [(10, False), (10, True)]  # each video, held out, of all rows and the past
+    assert (fitted.weights, fitted.temperatures) == ((0.25, 0.25), (2.0, 3.0))
 
 
 def test_a_doubted_video_is_seen_by_both(fitted, films, tmp_path):
@@ -165,6 +181,10 @@ def test_the_share_is_chosen_by_videos_held_out(fitted, films, config):
     ]
     assert chosen_attention(nothing, config) == 0
     assert chosen_attention(knows, config) == 0.5
+    choice = chosen_rows(held, config, past=True)
+    shown = [video.rows(choice.share, choice.trust, past=True) for video in held]
+    truth = np.concatenate([video.labels for video in held])
+    assert choice.chained == best_temperature(np.concatenate(shown), truth)
     wrong = [
         replace(video, attended=50 * np.eye(7)[(video.labels + 1) % 7] - video.prior)
         for video in held

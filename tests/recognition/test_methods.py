@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cefito
 from cefito.cli import main
 from cefito.data.timeline import row_labels
 from cefito.errors import ConfigError
@@ -147,6 +148,22 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
+    own = opened.own_recogniser
+    learned, labels = [], []
+    for place in range(10):
+        shown = films.timeline.videos[place].astype(np.float32)
+        learned.append(own.standard.scaled(shown))
+        labels.append(row_labels(films.videos[place].steps, len(shown), 1.0, 6))
+    known = np.concatenate(learned)
+    cosines = own.standard.scaled(rows) @ (known / np.linalg.norm(known, axis=1)[:, None]).T
+    nearest = np.concatenate(labels)[cosines.argmax(axis=1)]
+    assert (found.rows.argmax(axis=1) == nearest).all()
+    with pytest.raises(ConfigError, match="cannot align steps"):
+        opened.recognise(rows, task=0, plan=[0, 1, 2])
+    with pytest.raises(ConfigError, match="cannot make use of orders"):
+        own.given_orders({})
+    with pytest.raises(ConfigError, match="cannot recognise row by row"):
+        cefito.follow(opened)
     assert opened.verifier is not None
     assert main(["recognise", str(tmp_path), films.videos[12].video_id]) == 0
     assert "usual order" not in capsys.readouterr().err

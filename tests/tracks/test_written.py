@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -69,6 +70,32 @@ def test_every_format_of_annotations_is_read_back(name, tmp_path):
     assert found == expected | ({} if single else {"b.c": [("boil", 0.0, 2.0)]})
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("csv", "video,task,step,start,end,probability\n"),
+        ("via", '"attribute": {"1": {"aname": "step", '),
+        ("via", '"type": 1,'),  # a text
+        ("labelstudio", '"type": "timelinelabels", "from_name": "steps", "to_name": "video", '),
+        ("segments", "1.000000\t4.500000\tboil\n"),
+        ("activitynet", '"a": {"subset": "testing", "duration": 4000.0, "class": "make, tea", '),
+        ("activitynet", '{"segment": [1.0, 4.5], "label": "boil", "score": 0.5}'),
+        ("fiftyone", '{"classes": ["boil", "pour'),
+        ("fiftyone", '"labels": {"a": [{"label": 0, "timestamps": [1.0, 4.5], "confidence": 0.5}'),
+        ("edl", " 01:00:01:00 01:00:01:01 01:00:01:00 01:00:01:01"),  # of a second
+        ("edl", "|M:boil |D:14\n"),
+        ("premiere", "Marker Name\tDescription\tIn\tOut\tDuration\tMarker Type\nboil\t\t"),
+        ("elantext", "\nsteps\t1.000\t4.500\tboil\t"),
+        ("observer", "\na,1.000,3.500,,boil,State start\na,4.500,0.000,,boil,State stop\n"),
+    ],
+)
+def test_files_are_of_the_form_of_their_programs(name, text):
+    split = "test" if name == "activitynet" else ""
+    written = WRITERS[name].text([video(split=split)], RATE)
+    one_line = re.sub(r"([\[{]) | (?=[\]}])", r"\1", " ".join(written.split()))
+    assert text in written + one_line
+
+
 @pytest.mark.parametrize("name", [name for name in sorted(WRITERS) if WRITERS[name].frames])
 @pytest.mark.parametrize("rate", [24000 / 1001, 25, 30000 / 1001, 60])
 def test_frames_are_those_of_any_rate(name, rate, tmp_path):
@@ -130,6 +157,10 @@ def test_a_folder_of_labels_of_frames(tmp_path):
     lines = (tmp_path / "DATA/groundTruth/b.txt").read_text().splitlines()
     assert lines[:9] == ["sit_down"] * 8 + ["background"]
     assert len(lines) == 4000 * RATE
+    twice = video("c", steps=(("boil", 0.0, 2.0), ("boil", 2.0, 4.0)), split="train")
+    write_tracks([twice], tmp_path / "TWICE", WRITERS["frames"], frame_rate=RATE)
+    (one,) = read_back(tmp_path / "TWICE/groundTruth/c.txt", task="tea", frame_rate=RATE).values()
+    assert one == [("boil", 0.0, 4.0)]  # as the labels of frames do not tell them apart
     files = sorted((tmp_path / "DATA/groundTruth").iterdir())
     tracks = read(files, Choices(task="tea", frame_rate=RATE)).tracks
     assert [track.split for track in tracks] == ["train", "test"]
@@ -162,6 +193,7 @@ def test_tables_hold_no_formulas_and_any_names(tmp_path):
     with path.open(newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not [cell for cell in cells if cell[0] in "=+-@\t\r"]
+    assert {f"'{name}" for name in ("=1+1", "+1", "-1", "@x", "'=1")} <= {*cells}
     assert read_back(path) == {plain(name): [(plain(name), 0.0, 2.0)] for name in NAMES}
     out = tmp_path / "steps.csv"
     made = convert_steps([path], out).annotations.videos
@@ -215,6 +247,8 @@ def test_the_picture_has_every_step_and_no_markup_of_names():
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert titles.count("boil, 0:01–0:04, 50%") == 2
     boxes = {one[0].text: float(one.get("fill-opacity", 0)) for one in root.iter() if len(one) == 1}
+    tops = {one[0].text: float(one.get("y", 0)) for one in root.iter() if len(one) == 1}
+    assert tops["other, 0:00–0:03"] < tops["boil, 0:01–0:04, 50%"]
     assert boxes["boil, 0:01–0:04, 50%"] < boxes["other, 0:00–0:03"] == 1
     assert "other, 0:00–0:03" in titles
     assert "<b>" not in drawn

@@ -153,6 +153,8 @@ def test_the_language_is_the_chosen_one_or_the_browser_s(client, address, accept
     assert selected.text == MESSAGES[code]["language"]
     assert "accept-language" in answer.headers["vary"]
     assert client.get(f"/static/messages/{code}.json").json() == MESSAGES[code]
+    problems = [client.post("/v1/plan", json={}, headers=one).json() for one in (headers, {})]
+    assert problems[0]["detail"] == problems[1]["detail"]  # in English
 
 
 def test_the_choice_of_a_language_is_kept_for_a_year(client):

@@ -127,6 +127,8 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
         "CanvasRenderingContext2D.prototype.drawImage = function (...all) {"
         "window.size = all.slice(3); draw.apply(this, all); }; }"
     )
+    sent = []
+    page.on("request", lambda one: sent.append(len(one.post_data_buffer or b"")))
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
     page.get_by_label("say the next step and findings aloud").check()
     speed = page.get_by_label("speed", exact=True)
@@ -144,6 +146,7 @@ def test_a_film_is_played_and_the_next_step_is_spoken(page, address, drawn, tmp_
     page.locator("#live:not([aria-busy])").wait_for()
     page.locator("#live-strip li").first.wait_for()
     assert page.evaluate("size") == [341, 256]
+    assert 0 < max(sent) < (tmp_path / "film.mp4").stat().st_size  # it stays in the browser
     state = state_of(page, address)
     assert state["followed"]["seconds"] == len(levels)
     session, observer = Session(drawn.lengths), ObservationRecipe.of(drawn.lengths).open()
@@ -237,6 +240,18 @@ def test_a_camera_is_offered_once_the_encoder_is_loaded(page, address):
     page.unroute_all()
     button(page, "Use the camera").wait_for()
     assert page.locator("#live-wait").is_hidden()
+    for lacking in ({"recogniser": False}, {"uploads": ["video", "text"]}):  # of all runs
+
+        def less(route, *, lacking=lacking):
+            model = route.fetch().json()
+            route.fulfill(json=model | {"runs": [run | lacking for run in model["runs"]]})
+
+        page.route("**/v1/model", less)
+        page.reload()
+        page.locator("#live-open").wait_for()
+        both = "all => all.map(one => one.hidden)"
+        assert page.locator("#live-watch, #live-wait").evaluate_all(both) == [True, True]
+        page.unroute_all()
 
 
 def test_a_finding_is_heard_and_dismissed(page, address):

@@ -84,6 +84,9 @@ def test_three_steps_and_an_undo(page, drawn):
     assert page.locator("#live-undo").is_disabled()
     remaining = page.locator("#live-remaining").inner_text()
     assert remaining.startswith("Steps that remain: ")
+    size = "one => parseFloat(getComputedStyle(one).fontSize)"
+    for part in ("#live-going", "#live-coming"):  # to be read from afar
+        assert page.locator(part).evaluate(size) >= 1.5 * page.locator("body").evaluate(size)
     assert "4 or more" in remaining
 
     # seen in the video, done by a button of the list, done by the list of all steps
@@ -123,6 +126,7 @@ def test_three_steps_and_an_undo(page, drawn):
     assert page.locator("#live-plans ol").count() == 0
     page.set_viewport_size({"width": 360, "height": 780})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.pdf().startswith(b"%PDF")
     page.get_by_role("button", name="End the session").click()
     page.locator("#live-closed").wait_for()
     assert "#session=" not in page.url

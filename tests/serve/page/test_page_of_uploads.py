@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from browsing import faults_light_and_dark, plan_now
@@ -53,6 +54,12 @@ def test_two_moments_of_a_video_of_ones_own(page, drawn):
     page.get_by_role("button", name="Keep plan 1 as an annotation").click()
     assert page.locator("#kept legend").inner_text() == "film-12, second 3.0 to 8.2"
     assert page.get_by_label("Task of film-12").input_value() == found.plans[0].task
+    count = len(found.plans[0].names)
+    ends = [
+        float(page.get_by_label(f"Second of the end of step {step}").input_value())
+        for step in range(1, count + 1)
+    ]
+    assert ends == pytest.approx(np.linspace(3, 8.2, count + 1)[1:], abs=0.01)
     assert faults_light_and_dark(page) == []
 
     other = page.context.new_page()

@@ -96,6 +96,8 @@ def test_options_are_fields_of_the_query_and_warnings_are_shown(page):
     page.route("**/v1/plan", warning)
     open_page(page, page.url)
     page.locator("#options").evaluate("one => { one.open = true; }")
+    for shown in (page.locator("#graph"), page.get_by_label("or the goal in words")):
+        assert shown.is_hidden()  # of a run without orders, whose encoder reads no texts
     page.get_by_label("run", exact=True).select_option(index=1)
     page.locator("#plan:enabled").wait_for()
     page.get_by_label("number of plans").fill("2")

@@ -25,6 +25,7 @@ def client(drawn):
     [("/", "tea-and-toast: 3 steps, steps"), ("/session", "lengths: 1 to 4 steps, steps")],
 )
 def test_the_first_view_is_made_on_the_server(client, address, run):
+    """Sessions are of runs of several lengths; options are folded."""
     answer = client.get(address)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -32,6 +33,12 @@ def test_the_first_view_is_made_on_the_server(client, address, run):
     tree = parsed(answer.text)
     texts = [option.text for option in tree.iter(f"{ELEMENT}option")]
     assert run in texts
+    of_one_length = [text for text in texts if text and text.startswith("tea-and-toast")]
+    assert bool(of_one_length) == (address == "/")
+    folded = [
+        one.get("open") for one in tree.iter(f"{ELEMENT}details") if one.get("id") == "options"
+    ]
+    assert folded == [None] * (address == "/")
     assert {"make tea", "make toast"} <= set(texts)
     assert 'id="simulated" hidden' in answer.text  # the features are of films
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
