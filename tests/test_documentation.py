@@ -33,6 +33,7 @@ from cefito.cli.compare import StudyOptions
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.cli.options import Settings
 from cefito.cli.share import report
+from cefito.cli.train import train
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.encoders.video import ENCODERS
@@ -45,10 +46,12 @@ from cefito.inference.following import _SURE_END
 from cefito.inference.plan_formats import PlanRow
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
+from cefito.progress import silent
 from cefito.recognition import stream
 from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
+from cefito.runs.options import TrainOptions
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
@@ -418,6 +421,10 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
+    assert signature(train).parameters["preset"].default == "small"
+    assert TrainOptions.progress is silent
+    for command in ("train", "finetune", "compare", "reproduce"):
+        assert "--track" in options(command)
     assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))
     scores = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     heads = re.findall(r"^\| ([^|]+) \| `(\w+)` \|", scores, re.MULTILINE)

@@ -42,6 +42,9 @@ def test_compare(world, tmp_path, ran, refused):
     count = len(cut_windows(world, horizon=3, split="test"))
     assert f"{world.name}, T = 3, {count} test windows, preset paper\n" in captured.out
     assert captured.out.count("success rate less that of nearest window") == 2
+    both = [cell.success_rate for cell in results.trials if cell.row == "frequent"][:2]
+    score = results.intervals[2]["frequent"]["success_rate"]
+    assert score["mean"] == pytest.approx(sum(both) / 2, abs=0.01)  # of both seeds
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     score = results.intervals[2]["nearest"]["success_rate"]
     assert f"{rates[0]:.2f} ({score['low']:.1f}–{score['high']:.1f}) ¹" in captured.out
@@ -156,11 +159,16 @@ def cheap_experiments(monkeypatch):
 
 def test_reproduce(world, tmp_path, ran, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
+    told = ran(*command, "--estimate")
+    assert (told.out, [path.name for path in tmp_path.iterdir()]) == ("", ["costs"])
+    assert "estimate for 4 scores: under a minute" in told.err
     captured = ran(*command)
     first, *_, last, drew = captured.err.splitlines()
     assert drew == "drew plans.svg"
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
-    assert "4 of 4 scores are missing." in captured.err
+    before, _, _ = captured.err.partition("3 scores to go")
+    assert "4 of 4 scores are missing." in before
+    assert "estimate for 4 scores: " in before
     files = f"results.json, scores.csv, tables.md and tables.tex into {tmp_path}"
     assert last == f"wrote {files}; the tables explain their columns"
     assert captured.out.count("test windows, preset paper") == 4

@@ -206,6 +206,7 @@ def test_two_videos_of_one_task_are_enough(ran, tmp_path):
     given = ["train", tmp_path / "DATA", "--horizon", 1, "--out", tmp_path / "RUN", *quick]
     said = ran(*given).err
     assert "chosen on the 2 windows of one video" in said
+    assert "chain plans best by measurement; --method cefito trains the paper's method" in said
     plan = ["plan", tmp_path / "RUN", "--video", "one", "--from-step", 1, "--json"]
     plans = json.loads(ran(*plan).out)["plans"]
     assert {*plans[0]["names"], *plans[1]["names"]} == {"boil", "pour"}
@@ -215,3 +216,5 @@ def test_training_says_that_a_data_set_without_rows_makes_no_recogniser(world, t
     given = ("--steps", "1-2", "--out", tmp_path / "run", *as_arguments(TINY_LENGTHS))
     said = ran("train", world.folder, *given).err
     assert "no recogniser of steps was trained, since the data set has no rows" in said
+    assert "any-length plans best by measurement" in said
+    assert re.search(r": best epoch \d of \d, validation success rate of known length \d", said)

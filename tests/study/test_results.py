@@ -64,6 +64,11 @@ def test_content_of_results(study, world):
     assert [entry.seed for entry in results.scored(2, "nearest")] == [0, 1]
     assert len(results.scored(3)) == 4
     assert results.failed(3, "nearest") == []
+    videos = (replace(video, group=f"{n % 3}") for n, video in enumerate(world.videos))
+    groups = replace(world, annotations=replace(world.annotations, videos=tuple(videos)))
+    grouped = gather(replace(study, dataset=groups))
+    assert {windows.kind for windows in grouped.windows.values()} == {"group"}
+    assert grouped.intervals != results.intervals
 
 
 def test_intervals_resample_videos(study, world):
