@@ -422,7 +422,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
     assert signature(train).parameters["preset"].default == "small"
-    assert TrainOptions.progress is silent
+    assert (TrainOptions.progress, TrainOptions.keep_checkpoints) == (silent, False)
     for command in ("train", "finetune", "compare", "reproduce"):
         assert "--track" in options(command)
     assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))

@@ -42,9 +42,6 @@ def test_compare(world, tmp_path, ran, refused):
     count = len(cut_windows(world, horizon=3, split="test"))
     assert f"{world.name}, T = 3, {count} test windows, preset paper\n" in captured.out
     assert captured.out.count("success rate less that of nearest window") == 2
-    both = [cell.success_rate for cell in results.trials if cell.row == "frequent"][:2]
-    score = results.intervals[2]["frequent"]["success_rate"]
-    assert score["mean"] == pytest.approx(sum(both) / 2, abs=0.01)  # of both seeds
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     score = results.intervals[2]["nearest"]["success_rate"]
     assert f"{rates[0]:.2f} ({score['low']:.1f}–{score['high']:.1f}) ¹" in captured.out
