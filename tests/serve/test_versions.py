@@ -100,7 +100,9 @@ def test_kept_sessions_go_on_with_their_version(serving, versions, tmp_path, cap
     assert sum("is gone; it follows" in message for message in caplog.messages) == 3
 
 
-def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_path, caplog):
+def test_a_kept_session_of_a_version_that_has_changed(
+    serving, versions, run_of_lengths, tmp_path, caplog
+):
     """It goes on with the version that is served, which the log says."""
     lead, link = versions
     settings = {"runs": (link,), "datasets": (), "session_folder": tmp_path / "state"}
@@ -108,7 +110,9 @@ def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_pat
     state, old = begin(before, run="current"), described(before)[2][:12]
     lead("v2")
     shutil.rmtree(tmp_path / "v1")
-    shutil.copytree(tmp_path / "v2", tmp_path / "v1")
+    (third := tmp_path / "v1").mkdir()
+    info = run_of_lengths.info.model_copy(update={"seed": 7})
+    run_of_lengths.changed(folder=third, info=info).written()
     after = serving(**settings)
     assert older(after) == 0
     assert tell(after, state, done=0)["number"] == 1
