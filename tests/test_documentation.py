@@ -33,6 +33,7 @@ from cefito.cli.compare import StudyOptions
 from cefito.cli.console import VOLUMES, split_volume
 from cefito.cli.options import Settings
 from cefito.cli.share import report
+from cefito.cli.train import train
 from cefito.data import open_dataset
 from cefito.data.readers import frame_folder
 from cefito.encoders.video import ENCODERS
@@ -46,10 +47,12 @@ from cefito.inference.plan_formats import PlanRow
 from cefito.inference.whole_videos import Reading
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
+from cefito.progress import silent
 from cefito.recognition import stream
 from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
+from cefito.runs.options import TrainOptions
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
@@ -230,8 +233,8 @@ def test_calls_in_blocks_are_taken_by_the_command_line(page):
 @for_every_page
 def test_targets_of_make_exist(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    given = {words[0] for words in calls(page, "make") if words and words[0].isalpha()}
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    given = {words[0] for words in calls(page, "make") if words and words[0].islower()}
     assert given <= targets
 
 
@@ -468,6 +471,10 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"
+    assert signature(train).parameters["preset"].default == "small"
+    assert (TrainOptions.progress, TrainOptions.keep_checkpoints) == (silent, False)
+    for command in ("train", "finetune", "compare", "reproduce"):
+        assert "--track" in options(command)
     assert (GuidedSearch().budget_gflop, np.exp(_PLAUSIBLE)) == (35, pytest.approx(0.001))
     scores = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     heads = re.findall(r"^\| ([^|]+) \| `(\w+)` \|", scores, re.MULTILINE)

@@ -454,7 +454,10 @@ def sentences() -> Iterator[tuple[str, str]]:
         (seeds,) = re.findall(r"--seeds (\d)", estimates[part]["command"])
         told = "took {seconds} seconds and was {minutes} minutes".format(**estimates[part])
         yield "compare", f"{of} with {NUMBERS[int(seeds)]} seeds {told}"
+        assert estimates[part]["dataset"] == "IKEA ASM"
     assert estimates["recognisers"]["command"].count(",") == 7
+    assert "--planners" not in estimates["planners"]["command"]  # "the nine default rows"
+    assert re.findall(r"--planners (\S+) --hor", text_of("compare"))[0].count(",") == 8
     one, two, busy, both = (round(run["seconds"]) for run in threads)
     yield "gpu", f"{one} s on one thread and {two} s on two, or beside two busy programs {busy} and"
     yield "gpu", f"over {both} s (`quickstart-threads.json`)"
@@ -935,6 +938,11 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
             )
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
         yield page, f"With {one['stations']} stations"
+        if page == "operate":
+            named = re.findall(r"`(--machines [^`]*)`, `stations-valkey-killed", text_of(page))[0]
+            parts = re.findall(r"--\w+ \d+", named)
+            assert len(parts) == 5
+            assert all(part in read(file)["command"] for part in parts)
         yield page, f"a load of {one['load_average']:.0f}), all {one['acknowledged']:,} rows that"
         yield page, f"The median was {one['p50_ms']:.0f} ms and 95 % {one['p95_ms'] / 1000:.2f} s; "
         told = f"{one['late']} answers came after more than a second, at most "
@@ -995,6 +1003,7 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     plans = before["statuses"]["plans"]["200"], before["plans"]
     yield "serve", "before gaps had a closed form, {} of {} plans were answered".format(*plans)
     assert "--upgrades 6 --sessions 20 " in read("upgrades")["command"]
+    assert read("upgrades")["dataset"] == "ikea"
     yield "operate", "Over six upgrades, with 20 sessions opened on each version"
     start, *after = ((one["after"], *one["mib"]) for one in read("upgrades")["results"])
     two = [mib for what, mib in after if "further sessions" in what]
@@ -1003,7 +1012,12 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     told = f"held {start[1]:.0f} MiB before any session, {ends[0]} MiB with the sessions of one"
     yield "operate", told
     yield "operate", f"version, and {ends[1]} MiB with those of two"
-    every = read("stations-valkey")["results"]
+    file = read("stations-valkey")
+    assert all("--brief --store STORE --seconds 20 " in one for one in file["command"])
+    for words in ("Valkey, services and", "at equal priority", "IKEA ASM, 396 numbers"):
+        assert words.rpartition(" services")[2] in file["note"]
+        yield "operate", words
+    every = file["results"]
     rows, shown = ([one for one in every if one["sent"] == of] for of in ("rows", "pictures"))
     costs = [
         [1000 * one["cpu_share"] / one["answered_per_second"] for one in of if one["stations"] >= 8]
@@ -1014,6 +1028,9 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     ]
     rate = max(one["answered_per_second"] for one in shown if one["processes"] == 1)
     yield "operate", f"one process ends at about {rate:.0f} pictures a second"
+    assert rate >= max(one["answered_per_second"] for one in shown if one["machines"] == 2)
+    assert round(rate, -1) == 20
+    yield "operate", "and about twenty that send pictures"
     told = "A row took {:.0f} to {:.0f} ms of a core, a picture {:.0f} to {:.0f} ms"
     yield "operate", told.format(*(end(of) for of in costs for end in (min, max)))
     services = [
@@ -1037,12 +1054,18 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     told = f"1,280 numbers, {min(stored[1]):.0f} to {max(stored[1]):.0f} KiB, "
     yield "operate", f"{told}{picture * 3600 / 1024:.0f} MiB an hour and station"
     raised = [one for one in every if "priority" in one]
+    of = [(one["priority"], one["stations"], one["processes"], one["store"]) for one in raised]
+    assert of == [("raised", 100, 1, "valkey"), ("raised", 100, 1, "files")]
     (valkey, files) = [[half_up(one[key], "1") for key in ("p50_ms", "p95_ms")] for one in raised]
     told = "100 stations within {} ms in the median (95 %: {} ms), and with files instead of Valkey"
     yield "operate", told.format(*valkey) + " within {} ms ({} ms)".format(*files)
     quiet = read("stations-pictures")["results"]
     assert [one["lost"] for one in quiet] == [0] * 4
     fifty, hundred, fifty2, hundred2 = quiet
+    of = [(one["stations"], one["processes"], one["sent"], one["store"]) for one in quiet]
+    assert of == [(of, n, "pictures", "files") for n in (1, 2) for of in (50, 100)]
+    assert read("stations-pictures")["machine"]["cores"] == 2
+    assert max(one["load_average"] for one in quiet) < 2.5  # a quiet machine
     assert (fifty["missed"], fifty2["missed"]) == (0, 0)
     told = "a median of {:.0f} ms (95 %: {:.0f} ms) from one process and {:.0f} ms ({:.0f} ms) from"
     yield (

@@ -156,11 +156,16 @@ def cheap_experiments(monkeypatch):
 
 def test_reproduce(world, tmp_path, ran, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
+    told = ran(*command, "--estimate")
+    assert (told.out, [path.name for path in tmp_path.iterdir()]) == ("", ["costs"])
+    assert "estimate for 4 scores: under a minute" in told.err
     captured = ran(*command)
     first, *_, last, drew = captured.err.splitlines()
     assert drew == "drew plans.svg"
     assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
-    assert "4 of 4 scores are missing." in captured.err
+    before, _, _ = captured.err.partition("3 scores to go")
+    assert "4 of 4 scores are missing." in before
+    assert "estimate for 4 scores: " in before
     files = f"results.json, scores.csv, tables.md and tables.tex into {tmp_path}"
     assert last == f"wrote {files}; the tables explain their columns"
     assert captured.out.count("test windows, preset paper") == 4

@@ -24,4 +24,7 @@ def test_the_list_of_downloads(ran):
     assert (title, heads.split()) == ("Available downloads", ["name", "what", "address", "licence"])
     assert [row.split()[0] for row in rows[: len(known)]] == [one["name"] for one in known]
     assert any(row.startswith("captaincook4d ") and "All 5 files" in row for row in rows)
-    assert sum("by hand" in row for row in rows) == sum(one["address"] is None for one in known)
+    by_hand = [one for one in known if one["address"] is None]
+    assert sum("by hand" in row for row in rows) == len(by_hand)
+    features = [one["name"] for one in by_hand if "S3D" in one["what"] and "512" in one["what"]]
+    assert features == ["crosstask-features", "coin-features", "niv-features"]

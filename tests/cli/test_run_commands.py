@@ -217,3 +217,4 @@ def test_training_says_that_a_data_set_without_rows_makes_no_recogniser(world, t
     said = ran("train", world.folder, *given).err
     assert "no recogniser of steps was trained, since the data set has no rows" in said
     assert "any-length plans best by measurement" in said
+    assert re.search(r": best epoch \d of \d, validation success rate of known length \d", said)

@@ -9,6 +9,7 @@ from cefito.errors import ConfigError
 from cefito.field.layers import Dropout
 from cefito.field.predictor import Predictor, normalise, positions
 from cefito.field.settings import FieldConfig
+from cefito.planners.methods import load_config
 from cefito.runtime import count_parameters
 from random_fields import randomise
 from slow_predictor import SlowPredictor, norm
@@ -45,6 +46,10 @@ def test_names_and_size_are_those_of_the_authors_checkpoints():
         name.removeprefix("predictor."): shape for name, shape in expected.items()
     }
     assert count_parameters(predictor) == 8_523_013
+    small = load_config("small", dataset="crosstask", horizon=3).settings.field
+    own = Predictor(config=small, **sizes, action_vectors=torch.zeros(133, 1536))
+    directions = 1 + (small.directions == "both")
+    assert round(directions * count_parameters(own), -5) == 1_200_000  # as docs/training.md says
 
 
 def test_positions_are_sines_then_cosines():

@@ -144,6 +144,7 @@ def test_metrics_of_a_recogniser(run):
     steps = run.recogniser.config
     assert ends["whole/member-1"] == steps.training_steps
     assert ends["ahead/temporal"] == steps.temporal_steps
+    assert {"fold-1-past/member-1"} < ends.keys()
     assert {*lines[0]} == {"network", "step", "learning_rate", "loss", "train_seconds"}
     assert len({(line["network"], line["step"]) for line in lines}) == len(lines)
     assert not (run.folder / "verifier").exists()  # which only counted

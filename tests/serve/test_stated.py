@@ -295,6 +295,7 @@ def test_pictures_beyond_what_is_encoded_are_refused_and_none_is_lost(seeing, mo
         list(threads.map(station, states))
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.json()["type"] for answer in refused} == {"urn:cefito:busy"}
+    assert refused[0].json()["detail"].startswith("2 uploads wait to be encoded")
     assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
     assert sum(acknowledged.values()) + len(refused) == 32
     assert sum(acknowledged.values()) >= 2

@@ -12,7 +12,7 @@ import pytest
 
 from cefito.encoders.video import open_encoder, record
 from cefito.inference.answer import answers
-from cefito.serve import service
+from cefito.serve import service, sessions
 from cefito.serve.problems import ProblemError
 from grey_videos import jpeg
 from serve.conftest import EncodingHere
@@ -48,15 +48,23 @@ def older(client):
     return float(client.get("/metrics").text.partition(f"\n{GAUGE} ")[2].partition("\n")[0])
 
 
-def test_upgrade_look_and_back(serving, versions):
-    lead, link = versions
+def test_upgrade_look_and_back(serving, versions, monkeypatch):
+    (lead, link), seeds, answers = versions, [], service.answers
     client = serving(runs=(link,), datasets=())
     first = described(client)
     old = begin(client, run="current")
     lead("v2")
     assert described(client) == first
-    client.app.state.service.reload()
+
+    def upgraded(several, **how):  # while a request is in progress
+        client.app.state.service.reload()
+        seeds.append(several[0].run.info.seed)
+        return answers(several, **how)
+
+    monkeypatch.setattr(service, "answers", upgraded)
+    assert client.post("/v1/plan", json={"task": 0}).status_code == 200
     second = described(client)
+    assert (seeds, second[1]) == ([0], 99)
     assert (first[:2], second[:2]) == (("current", 0), ("current", 99))
     assert first[2] != second[2]
     new = begin(client, run="current")
@@ -94,7 +102,9 @@ def test_kept_sessions_go_on_with_their_version(serving, versions, tmp_path, cap
     assert sum("is gone; it follows" in message for message in caplog.messages) == 3
 
 
-def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_path, caplog):
+def test_a_kept_session_of_a_version_that_has_changed(
+    serving, versions, run_of_lengths, tmp_path, caplog
+):
     """It goes on with the version that is served, which the log says."""
     lead, link = versions
     settings = {"runs": (link,), "datasets": (), "session_folder": tmp_path / "state"}
@@ -102,7 +112,9 @@ def test_a_kept_session_of_a_version_that_has_changed(serving, versions, tmp_pat
     state, old = begin(before, run="current"), described(before)[2][:12]
     lead("v2")
     shutil.rmtree(tmp_path / "v1")
-    shutil.copytree(tmp_path / "v2", tmp_path / "v1")
+    (third := tmp_path / "v1").mkdir()
+    info = run_of_lengths.info.model_copy(update={"seed": 7})
+    run_of_lengths.changed(folder=third, info=info).written()
     after = serving(**settings)
     assert older(after) == 0
     assert tell(after, state, done=0)["number"] == 1
@@ -141,7 +153,7 @@ def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
     lead("v3")
     client.app.state.service.reload()
     assert described(client) == first
-    kept = f"'current' (steps 1-4), digest {first[2][:12]}: "
+    kept = f"'current' (steps 1-4), digest {first[2][:12]}: {link}"
     assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")
 
 
@@ -156,7 +168,8 @@ def test_a_version_is_released_once_no_session_follows_it(serving, versions, mon
     service.reload()
     assert first() is not None
     assert tell(client, state, done=1)["number"] == 2
-    monkeypatch.setattr("cefito.serve.sessions.RELEASED", 0.0)
+    assert 2 < sessions.RELEASED < 10  # some seconds
+    monkeypatch.setattr(sessions, "RELEASED", 0.0)
     end(client, state)
     until(lambda: first() is None)
     second = weakref.ref(service.models.runs[0].run)
@@ -207,9 +220,11 @@ def seeing(serving, run_with_recogniser, encoding_here, tmp_path, monkeypatch):
         (tmp_path / "new").replace(tmp_path / "current")
 
     def make():
-        Loading.loaded.set()
+        Loading.loaded.clear()
         state = tmp_path / "state"
         client = serving(runs=(tmp_path / "current",), encoder=model, session_folder=state)
+        assert client.get("/ready").status_code == 503
+        Loading.loaded.set()
         until(lambda: client.get("/ready").status_code == 200)
         return client
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from authors_repository import FEATURES
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import WindowPlans
@@ -232,6 +233,7 @@ def test_plans_of_names_that_are_hard_to_print(tmp_path):
 
 def test_the_page_lists_the_rows_and_the_tables_that_there_are(world):
     page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert all(f"`dataset/{name}/{place}`" in page for name, place in FEATURES.items())
     (others,) = re.findall(r"cefito reproduce ablation .*# or (.*)", page)
     named = {"ablation", *others.split(", ")}
     assert named | {"crosstask", "coin", "niv"} == EXPERIMENTS.keys()

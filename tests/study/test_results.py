@@ -64,6 +64,11 @@ def test_content_of_results(study, world):
     assert [entry.seed for entry in results.scored(2, "nearest")] == [0, 1]
     assert len(results.scored(3)) == 4
     assert results.failed(3, "nearest") == []
+    videos = (replace(video, group=f"{n % 3}") for n, video in enumerate(world.videos))
+    groups = replace(world, annotations=replace(world.annotations, videos=tuple(videos)))
+    grouped = gather(replace(study, dataset=groups))
+    assert {windows.kind for windows in grouped.windows.values()} == {"group"}
+    assert grouped.intervals != results.intervals
 
 
 def test_intervals_resample_videos(study, world):
@@ -92,9 +97,16 @@ def test_intervals_resample_videos(study, world):
 def test_scores_without_sums_by_video_keep_intervals_over_seeds(study, tmp_path):
     ours = replace(study, out=tmp_path / "out", horizons=(2,))
     assert run_study(ours) == []
-    for trial in ours.trials[:1]:
-        kept = trial.result.model_copy(update={"video_sums": None, "video_counts": None})
-        kept.write(trial.path)
+    first = ours.trials[0]
+    kept = first.result
+
+    def mean(sums):
+        kept.model_copy(update={"video_sums": sums}).write(first.path)
+        return gather(ours).intervals[2][first.row.name]["success_rate"]["mean"]
+
+    nothing = {name: [0.0 for _ in own] for name, own in kept.video_sums.items()}
+    assert mean(nothing) == pytest.approx(mean(kept.video_sums) / 2, abs=0.01)  # of both seeds
+    kept.model_copy(update={"video_sums": None, "video_counts": None}).write(first.path)
     results = gather(ours)
     assert results.intervals is None
     assert "intervals" not in results.to_dict()

@@ -77,6 +77,7 @@ def test_rows_plan_the_length_that_the_any_length_run_predicts(finished, world):
 
 def test_trainings_are_those_of_studies_of_one_length(finished, world, monkeypatch):
     plain = made(world, finished.out, horizons=(2,), shortest=None)
+    assert trial(plain, "any-length").shortest is None
     for name in ("chain", "pkg"):
         second = trial(finished, name).of_lengths[1]
         assert second.run_folder == trial(plain, name).run_folder
