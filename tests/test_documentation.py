@@ -439,6 +439,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert named == {METHODS[name].title.removesuffix(", exact") for name in methods}
     assert len(named) == 11
     assert f"You need Python {least} or newer." in readme
+    assert readme.endswith(f"Licence: {project['license']}.")
     further = [f"`{name}`" for name, method in METHODS.items() if method.abilities.finetuning]
     *first, last = further
     own_data = (ROOT / "docs" / "your-own-data.md").read_text(encoding="utf-8")
@@ -474,6 +475,7 @@ def test_settings_of_presets_that_searches_and_planners_name():
             task_model = "chain" if preset == "small" else "classifier"
             assert not plain or chosen["search.task_model"] == task_model
         assert chosen["search.refinements"] == 0
+        assert (values["coverage.few_videos"], values["coverage.most_folds"]) == (50, 10)
 
 
 def test_the_keys_of_epochs_are_all_listed():

@@ -567,6 +567,9 @@ def test_validation_is_test_where_nothing_else_is(read, tmp_path):
     _, source = read(json.dumps({"database": database}))
     assert [video.split for video in source.annotations.videos] == ["train", "test"]
     assert "left out 1 videos without a segment" in " ".join(source.notes)
+    database["c"] |= {"annotations": database["a"]["annotations"]}
+    _, source = read(json.dumps({"database": database}))
+    assert [video.split for video in source.annotations.videos] == ["train", "val", "test"]
     for tag, split in {"train": "train", "val": "val", "validation": "val", "test": "test"}.items():
         _, source = read(sample(("events", "boil", [1, 100]), tags=[tag]), frame_rate=25)
         assert source.annotations.videos[0].split == split
@@ -621,8 +624,9 @@ def test_what_is_written_is_recognised_as_no_other_format(key, tmp_path):
 
 
 def test_a_form_that_a_new_file_reads_is_no_longer_refused():
-    refused = next(form for form in FORMATS if ("fcpxml",) in form.tags)
-    assert refused.read is None
+    unread = [form for form in FORMATS if form.read is None]
+    assert all(form.remedy for form in unread)
+    refused = next(form for form in unread if ("fcpxml",) in form.tags)
     read = replace(next(form for form in FORMATS if form.key == "eaf"), tags=refused.tags)
     assert in_order([refused, read]) == (read,)
 
@@ -631,6 +635,8 @@ def test_the_task_of_the_name_of_a_video(read):
     pattern = {"task": None, "frame_rate": 1, "task_pattern": "_([a-z]+)$"}
     _, source = read(LABELS, "P03_cam01_P03_cereals.txt", **pattern)
     assert [task.name for task in source.annotations.taxonomy.tasks] == ["cereals"]
+    _, source = read(LABELS, "change tyre 1.txt", **pattern | {"task_pattern": "^(.*) [0-9]"})
+    assert [task.name for task in source.annotations.taxonomy.tasks] == ["change tyre"]
     assert "holds no task" in refusal(DataError, read, LABELS, "P03.txt", **pattern)
     for wrong in ("_[a-z]+", "_(", "(_)([a-z])"):
         with pytest.raises(ConfigError, match="with one group") as caught:
