@@ -400,10 +400,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("your-own-data", "of fewer than {cefito.data.folds.FEW_VIDEOS} videos, all train"),
         ("recognise", "the findings (from {cefito.inference.following.FINDING:.0%} on by default"),
         ("report", "with fewer than {cefito.data.folds.FEW_VIDEOS} labelled films"),
-        (
-            "your-own-data",
-            "after training on fewer than {cefito.data.windows.FEW_VIDEOS}, it warns",
-        ),
+        ("your-own-data", "training on fewer than {cefito.data.windows.FEW_VIDEOS}, it warns"),
         ("your-own-data", "otherwise {cefito.data.source.TEST_SHARE:.0%} of the videos"),
         ("your-own-data", "{cefito.data.windows.HELD_OUT_SHARE:.0%} of the training videos are"),
     ):

@@ -36,18 +36,14 @@ def test_converted_and_prepared_alike(tmp_path, features, ran):
     halves = [tmp_path / f"{number}.csv" for number in range(2)]
     for path, half in zip(halves, (lines[1:9], lines[9:]), strict=True):
         path.write_text("\n".join([lines[0], *half]))
-    made = []
-    for name, files, options in (
-        ("direct", [EXPORT], TEA),
-        ("one", [table], ()),
-        ("two", halves, ()),
-    ):
+    for name, files in (("direct", (EXPORT, *TEA)), ("one", (table,)), ("two", halves)):
         argv = ("data", "prepare", "custom", *files, tmp_path / name, "--features", features)
-        _, err = ran(*argv, *options, "--name", "tea")
+        _, err = ran(*argv, "--name", "tea")
         assert (became in err) == (name == "direct")
-        made.append(open_dataset(tmp_path / name))
-        assert made[-1].annotations.videos == made[0].annotations.videos
-        assert np.array_equal(made[-1].start, made[0].start)
+    direct, *converted = (open_dataset(tmp_path / name) for name in ("direct", "one", "two"))
+    for one in converted:
+        assert direct.annotations.videos == one.annotations.videos
+        assert np.array_equal(direct.start, one.start)
 
 
 def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):

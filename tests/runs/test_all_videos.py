@@ -121,15 +121,12 @@ def test_test_videos_are_never_trained_on(world, tmp_path):
 def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path):
     whole = open_run(shutil.copytree(further("chain").folder, tmp_path / "all"))
     plain = trained(world, tmp_path / "run", "chain", share=0.0)
-
-    def calibrated(run, **given):
-        parts = {"coverage": run.config.parts["coverage"].model_copy(update=given)}
-        return calibrate_run(replace(run, config=replace(run.config, parts=parts)))
-
-    assert [calibrated(run).folds for run in (plain, whole)] == [0, 2]
-    assert calibrated(plain, few_videos=99).folds == 2
+    for run, few, folds in ((plain, 1, 0), (plain, 99, 2), (whole, 1, 2)):
+        parts = {"coverage": run.config.parts["coverage"].model_copy(update={"few_videos": few})}
+        assert calibrate_run(replace(run, config=replace(run.config, parts=parts))).folds == folds
+    parts = {"coverage": whole.config.parts["coverage"].model_copy(update={"folds": 99})}
     with pytest.raises(ConfigError, match="folds 99: expected 0, or"):
-        calibrated(whole, folds=99)
+        calibrate_run(replace(whole, config=replace(whole.config, parts=parts)))
 
 
 def test_states_without_training_windows_calibrate_nothing(world):
