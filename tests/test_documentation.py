@@ -453,10 +453,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("recognise", "the findings (from {cefito.inference.following.FINDING:.0%} on by default"),
         ("recognise", "by default; `verify` from {cefito.verification.findings.LEAST:.0%} on)"),
         ("report", "with fewer than {cefito.data.folds.FEW_VIDEOS} labelled films"),
-        (
-            "your-own-data",
-            "after training on fewer than {cefito.data.windows.FEW_VIDEOS}, it warns",
-        ),
+        ("your-own-data", "training on fewer than {cefito.data.windows.FEW_VIDEOS}, it warns"),
         ("your-own-data", "otherwise {cefito.data.source.TEST_SHARE:.0%} of the videos"),
         ("your-own-data", "{cefito.data.windows.HELD_OUT_SHARE:.0%} of the training videos are"),
     ):
@@ -503,6 +500,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert named == {METHODS[name].title.removesuffix(", exact") for name in methods}
     assert len(named) == 11
     assert f"You need Python {least} or newer." in readme
+    assert readme.endswith(f"Licence: {project['license']}.")
     further = [f"`{name}`" for name, method in METHODS.items() if method.abilities.finetuning]
     *first, last = further
     own_data = (ROOT / "docs" / "your-own-data.md").read_text(encoding="utf-8")
@@ -538,6 +536,7 @@ def test_settings_of_presets_that_searches_and_planners_name():
             task_model = "chain" if preset == "small" else "classifier"
             assert not plain or chosen["search.task_model"] == task_model
         assert chosen["search.refinements"] == 0
+        assert (values["coverage.few_videos"], values["coverage.most_folds"]) == (50, 10)
 
 
 def test_the_keys_of_epochs_are_all_listed():

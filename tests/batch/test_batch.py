@@ -79,7 +79,9 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
         ours = [row for row in rows if row["line"] == number + 1]
         theirs = answer(trained, queries.subset([number]))
         assert [row["rank"] for row in ours] == list(range(1, len(theirs.plans) + 1))
-        assert [row["actions"] for row in ours] == [plan.actions for plan in theirs.plans]
+        for key in ("actions", "names", "task", "task_id"):
+            assert [row[key] for row in ours] == [getattr(plan, key) for plan in theirs.plans]
+        assert ours[0]["searched_mass"] == pytest.approx(theirs.searched_mass)
         for key in ("energy", "score", "probability"):
             found, expected = ([row[key] for row in ours], [getattr(p, key) for p in theirs.plans])
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

@@ -44,6 +44,7 @@ def test_windows_of_a_video(planned, video, world):
     }
     said = planned(*of_video, "--without-goal", "--done", names[0], "--done", actions[1])
     assert said["known"] == value["known"]
+    assert planned(*of_video, "--done", "")["known"]["done"] == []
     plain, value = planned(*of_video), planned(*of_video, "--elapsed", "37.5")
     assert value["known"]["elapsed"] == 37.5
     assert value["lengths"] != plain["lengths"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cefito
 from cefito.cli import main
 from encoders.drawn_videos import steady, write_video
 
@@ -71,6 +72,7 @@ def test_real_films_to_a_plan_in_three_commands(real_films, tmp_path, capsys):
         assert main(["plan", run, "--initial-image", before, "--goal-image", after, "--json"]) == 0
         best = json.loads(capsys.readouterr().out)["plans"][0]
         assert best["names"] == names[number % 3 :] + names[: number % 3]
+    assert cefito.open_run(run).plan(start=before, goal=after).best == tuple(best["names"])
     pytest.importorskip("fastapi")
     from cefito.serve.models import open_models
     from cefito.serve.settings import ServiceSettings

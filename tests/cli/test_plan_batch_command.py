@@ -44,6 +44,9 @@ def test_a_data_set_and_again(plan, tmp_path):
         "is of a batch with settings.top_k 2, not 5. To plan anew remove it and plans.jsonl, or"
         in err
     )
+    for path in tmp_path.iterdir():  # these two
+        path.unlink()
+    assert plan("data")[0] == 0
 
 
 def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
@@ -59,6 +62,7 @@ def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
     assert (code, out.count("\n")) == (0, 4)  # a table in Markdown
     assert err.startswith("failed: ")
     assert "some.csv, line 3: second 99 is outside of" in err
+    assert '"rank":1,' in plan("some.csv", "--format", "jsonl", out=None)[1]
     code, _, err = plan("none.csv", out="none.jsonl")
     assert code == 1
     assert "1 of 1 queries could not be planned" in err

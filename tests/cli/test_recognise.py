@@ -97,6 +97,8 @@ def test_one_file_a_video_in_a_folder_and_a_picture(ran, films, tmp_path):
     assert out == ""
     assert err.endswith(f"wrote {tmp_path / 'ELAN'}: 6 steps of 2 videos\nwrote {tmp_path}/x.svg\n")
     assert sorted(path.name for path in (tmp_path / "ELAN").iterdir()) == ["v10.eaf", "v11.eaf"]
+    ran(*argv[:4], "--out", tmp_path / "F", "--format", "frames", "--frame-rate", 15)
+    assert {path.name for path in (tmp_path / "F").iterdir()} == {"groundTruth", "mapping.txt"}
     assert (tmp_path / "x.svg").read_text().count("annotated") == 2
 
 

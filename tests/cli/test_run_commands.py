@@ -207,6 +207,7 @@ def test_two_videos_of_one_task_are_enough(ran, tmp_path):
     said = ran(*given).err
     assert "chosen on the 2 windows of one video" in said
     assert "chain plans best by measurement; --method cefito trains the paper's method" in said
+    assert open_run(tmp_path / "RUN").info.method == "chain"
     plan = ["plan", tmp_path / "RUN", "--video", "one", "--from-step", 1, "--json"]
     plans = json.loads(ran(*plan).out)["plans"]
     assert {*plans[0]["names"], *plans[1]["names"]} == {"boil", "pour"}

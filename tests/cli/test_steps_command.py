@@ -33,14 +33,17 @@ def test_converted_and_prepared_alike(tmp_path, features, ran):
     assert rows == [["tasks", "1"], ["actions", "5"], ["videos", "5"], ["steps", "20"]]
     lines = table.read_text().splitlines()
     assert lines[:2] == ["video,task,step,start,end", "tea_01,make tea,Fill kettle,1.0,3.5"]
-    for name, files in (("direct", (EXPORT, *TEA)), ("table", (table,))):
-        source, *options = files
-        argv = ("data", "prepare", "custom", source, tmp_path / name, "--features", features)
-        _, err = ran(*argv, *options, "--name", "tea")
+    halves = [tmp_path / f"{number}.csv" for number in range(2)]
+    for path, half in zip(halves, (lines[1:9], lines[9:]), strict=True):
+        path.write_text("\n".join([lines[0], *half]))
+    for name, files in (("direct", (EXPORT, *TEA)), ("one", (table,)), ("two", halves)):
+        argv = ("data", "prepare", "custom", *files, tmp_path / name, "--features", features)
+        _, err = ran(*argv, "--name", "tea")
         assert (became in err) == (name == "direct")
-    direct, converted = (open_dataset(tmp_path / name) for name in ("direct", "table"))
-    assert direct.annotations.videos == converted.annotations.videos
-    assert np.array_equal(direct.start, converted.start)
+    direct, *converted = (open_dataset(tmp_path / name) for name in ("direct", "one", "two"))
+    for one in converted:
+        assert direct.annotations.videos == one.annotations.videos
+        assert np.array_equal(direct.start, one.start)
 
 
 def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):

@@ -30,6 +30,7 @@ def _set(path, value):
     [
         (_set(("actions", 3, "id"), 9), "action ids must run from 0 to 7 without gap or repeat"),
         (_set(("actions", 3, "id"), 2), "action ids must run from 0 to 7"),
+        (_set(("tasks", 1, "id"), 3), "task ids must run from 0 to 2"),
         (_set(("actions", 0, "id"), False), r"not a taxonomy \(actions.0.id: "),
         (_set(("actions", 0, "name"), " "), r"actions.0.name"),
         (_set(("actions",), []), "not a taxonomy"),

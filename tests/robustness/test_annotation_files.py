@@ -40,9 +40,8 @@ def films(draw: random.Random, *, touching: bool = False) -> list[Film]:
     for number in range(draw.randint(1, 3)):
         times = sorted(draw.sample(range(1, 20_000), 2 * draw.randint(1, 6)))
         times = [FRAME * time for time in times]
-        pairs = (
-            [*pairwise([0, *times])] if touching else [*zip(times[::2], times[1::2], strict=True)]
-        )
+        apart = zip(times[::2], times[1::2], strict=True)
+        pairs = [*pairwise([0, *times])] if touching else [*apart]
         if not touching and draw.random() < 0.5:
             pairs += [(start, end + FRAME * draw.randint(1, 900)) for start, end in pairs[:2]]
             draw.shuffle(pairs)
@@ -66,9 +65,8 @@ def table(draw, videos):
     unit = draw.choice(["s", "ms", "clock", "length"])
     columns = ["video", "step", "start", "end", "note"]
     draw.shuffle(columns)
-    heads = {"ms": {"start": "start_ms", "end": "end_ms"}, "length": {"end": "duration"}}.get(
-        unit, {}
-    )
+    heads_of = {"ms": {"start": "start_ms", "end": "end_ms"}, "length": {"end": "duration"}}
+    heads = heads_of.get(unit, {})
     lines = [sign.join(heads.get(name, name) for name in columns)]
     for video, steps in videos:
         for name, start, end in steps:
@@ -117,9 +115,8 @@ def elan(draw, videos):
 
 
 def elan_text(draw, videos):
-    unit, write = draw.choice(
-        [("ss.msec", lambda t: t / 1000), ("msec", str), ("hh:mm:ss.ms", clock)]
-    )
+    units = {"ss.msec": lambda t: t / 1000, "msec": str, "hh:mm:ss.ms": clock}
+    unit, write = draw.choice([*units.items()])
     head = f"Tier\tBegin Time - {unit}\tEnd Time - {unit}\tAnnotation\n"
     return [
         (f"{v}.txt", head + "".join(f"S\t{write(s)}\t{write(e)}\t{cell(n)}\n" for n, s, e in steps))
@@ -309,57 +306,35 @@ def edl_markers(draw, videos):
 def fiftyone(draw, videos):
     classes = [*dict.fromkeys(name for _, steps in videos for name, *_ in steps)]
     numbered, frames = draw.random() < 0.5, draw.random() < 0.5
-    labels = {
-        video: [
-            {"label": classes.index(n) if numbered else n}
-            | (
-                {"support": [s // FRAME + 1, e // FRAME]}
-                if frames
-                else {"timestamps": [s / 1000, e / 1000]}
-            )
-            for n, s, e in steps
-        ]
-        for video, steps in videos
-    }
+
+    def detection(name, start, end):
+        label = {"label": classes.index(name) if numbered else name}
+        span = {"support": [start // FRAME + 1, end // FRAME]}
+        return label | (span if frames else {"timestamps": [start / 1000, end / 1000]})
+
+    labels = {video: [detection(*step) for step in steps] for video, steps in videos}
     export = {"classes": classes} if numbered else {}
     text = json.dumps({**export, "labels": labels}, indent=draw.choice([None, 4]))
     return [("labels.json", text)], {"frame_rate": RATE}
 
 
 def fiftyone_samples(draw, videos):
-    samples = [
-        {
-            "filepath": f"/data/{video}.mp4",
-            "tags": [],
-            "metadata": {"_cls": "VideoMetadata", "frame_rate": RATE},
-            "events": {
-                "_cls": "TemporalDetections",
-                "detections": [
-                    {
-                        "_cls": "TemporalDetection",
-                        "label": n,
-                        "support": [s // FRAME + 1, e // FRAME],
-                    }
-                    for n, s, e in steps
-                ],
-            },
-        }
-        for video, steps in videos
-    ]
+    samples, kind = [], "TemporalDetection"
+    about = {"tags": [], "metadata": {"_cls": "VideoMetadata", "frame_rate": RATE}}
+    for video, steps in videos:
+        spans = [(name, [start // FRAME + 1, end // FRAME]) for name, start, end in steps]
+        found = [{"_cls": kind, "label": name, "support": span} for name, span in spans]
+        events = {"_cls": f"{kind}s", "detections": found}
+        samples.append({"filepath": f"/data/{video}.mp4", **about, "events": events})
     return [("samples.json", json.dumps({"samples": samples}, indent=1))], {}
 
 
 WRITERS: dict[str, Callable] = {
     **{"table": table, "tables by file": tables_by_file, "ELAN": elan, "ELAN text": elan_text},
-    **{
-        "VIA": via,
-        "BORIS": boris,
-        "Label Studio": label_studio,
-        "Label Studio CSV": label_studio_csv,
-    },
-    **{"captions": captions, "chapters": chapters, "CVAT": cvat, "ActivityNet": activitynet},
+    **{"VIA": via, "BORIS": boris, "Label Studio": label_studio, "captions": captions},
+    **{"Label Studio CSV": label_studio_csv, "chapters": chapters, "ActivityNet": activitynet},
     **{"labels of frames": frame_labels, "Observer XT": observer, "segments": segments},
-    **{"Premiere": premiere, "EDL markers": edl_markers},
+    **{"CVAT": cvat, "Premiere": premiere, "EDL markers": edl_markers},
     **{"FiftyOne": fiftyone, "samples of FiftyOne": fiftyone_samples},
 }
 TOUCHING = ("labels of frames",)

@@ -60,7 +60,7 @@ def tasks_of(folder, **steps):
             "",
         ),
         ("videos 2026", {"2026-01-02 put up tent 1.mp4": "ab"}, {"put up tent"}, "of files"),
-        ("labels", {"IMG_0001.mp4": "ab", "IMG_0002.mp4": "ab"}, {""}, ""),
+        ("labels", {"IMG_0001.mp4": "ab", "film 2.mp4": "ab"}, {""}, ""),
         ("films", {"1.mp4": "ab", "泡茶.mp4": "cd"}, {""}, ""),
         ("泡茶", {"1.mp4": "ab"}, {"泡茶"}, "name of the folder"),
     ],

@@ -136,6 +136,7 @@ def test_names_with_folders_are_read_back(name, tmp_path):
     videos = [video(each, steps=(("boil", 1.0, 4.5),)) for each in ("P01/x", "P02/x", "50%: y")]
     write_tracks(videos, tmp_path, WRITERS[name], frame_rate=RATE)
     files = sorted((tmp_path / WRITERS[name].folder).glob(f"*{WRITERS[name].ending}"))
+    assert not (tmp_path / "splits").exists()  # which are not known
     table = tmp_path / "videos.table"
     table.write_text("video,task\nP01/x,tea\nP02/x,tea\n50%: y,toast\n")
     rate = RATE if WRITERS[name].frames else None
@@ -164,6 +165,9 @@ def test_a_folder_of_labels_of_frames(tmp_path):
     files = sorted((tmp_path / "DATA/groundTruth").iterdir())
     tracks = read(files, Choices(task="tea", frame_rate=RATE)).tracks
     assert [track.split for track in tracks] == ["train", "test"]
+    rate = Choices(task="tea", frame_rate=RATE)
+    convert_steps(files, tmp_path / "AGAIN", choices=rate, form="frames")
+    assert (tmp_path / "AGAIN/splits/test.split1.bundle").read_text() == "b.txt\n"
     alike = video(steps=(("sit down", 0.0, 2.0), ("sit_down", 2.0, 3.0)))
     with pytest.raises(ConfigError, match="are one label, 'sit_down'"):
         write_tracks([alike], tmp_path / "OTHER", WRITERS["frames"], frame_rate=RATE)

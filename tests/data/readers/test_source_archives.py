@@ -1,3 +1,4 @@
+import sys
 import zipfile
 
 import numpy as np
@@ -6,6 +7,7 @@ import torch
 
 from cefito.data.readers.feature_files import FeatureError, FileFolder, load_features
 from cefito.errors import DataError
+from refusals import refusal
 from traps import Trap, npy_bytes
 
 
@@ -68,7 +70,7 @@ def test_films_are_no_features(tmp_path):
     assert "is a film or a picture, not features. Give it as" in refused(tmp_path / "a.MP4")[1]
 
 
-def test_hdf5(tmp_path, features_of):
+def test_hdf5(tmp_path, features_of, monkeypatch):
     h5py = pytest.importorskip("h5py")
     whole, path = features_of("a", 12), tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -80,6 +82,8 @@ def test_hdf5(tmp_path, features_of):
     assert "expected one array 'frames_features', found 'features', 'more'" in refused(path)[1]
     path.write_bytes(path.read_bytes()[:100])
     assert "truncated or damaged" in refused(path)[1]
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    refusal(DataError, read, path, match=r"pip install h5py")
 
 
 def refused(path, wanted=None):

@@ -185,6 +185,7 @@ def test_everything_left_out_is_told(store, source, tmp_path, write_archive, fea
     write_archive(features / "h.npy", features_of("h", 14) + np.float32(70000))
     dataset = prepare(source, features, tmp_path / "out")
     assert [video.video_id for video in dataset.videos] == ["i", "j"]
+    assert dataset.provenance["preparation"]["beyond"]["policy"] == "drop"
     told = {
         entry["videos"][0]: (entry["reason"], entry["example"])
         for entry in dataset.provenance["preparation"]["left_out"]

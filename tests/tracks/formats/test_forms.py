@@ -551,12 +551,15 @@ def test_a_folder_of_labels_of_frames(read, tmp_path):
     (tmp_path / "splits").mkdir()
     (tmp_path / "mapping.txt").write_text("0 boil\n1 pour\n")
     (tmp_path / "splits" / "test.split1.bundle").write_text("tea1.txt\n")
-    (tmp_path / "splits" / "train.split2.bundle").write_text("tea1.txt\n")
+    (tmp_path / "splits" / "train.split2.bundle").write_text("groundTruth/tea1.txt\n")
     (tmp_path / "splits" / "train.split1.bundle").write_text("tea2.txt\n")
     found, source = read("0\n0\n1\n1\n", "groundTruth/tea1.txt", frame_rate=2)
     assert found == [("boil", 0, 1), ("pour", 1, 2)]
     assert source.annotations.videos[0].split == "test"
     assert "in test.split1.bundle" in " ".join(source.notes)
+    for number, split in ((1, "test"), (2, "train")):
+        _, source = read(LABELS, "groundTruth/tea1.txt", frame_rate=1, bundle=number)
+        assert source.annotations.videos[0].split == split
 
 
 def test_validation_is_test_where_nothing_else_is(read, tmp_path):
@@ -567,6 +570,9 @@ def test_validation_is_test_where_nothing_else_is(read, tmp_path):
     _, source = read(json.dumps({"database": database}))
     assert [video.split for video in source.annotations.videos] == ["train", "test"]
     assert "left out 1 videos without a segment" in " ".join(source.notes)
+    database["c"] |= {"annotations": database["a"]["annotations"]}
+    _, source = read(json.dumps({"database": database}))
+    assert [video.split for video in source.annotations.videos] == ["train", "val", "test"]
     for tag, split in {"train": "train", "val": "val", "validation": "val", "test": "test"}.items():
         _, source = read(sample(("events", "boil", [1, 100]), tags=[tag]), frame_rate=25)
         assert source.annotations.videos[0].split == split
@@ -631,17 +637,10 @@ def test_the_task_of_the_name_of_a_video(read):
     pattern = {"task": None, "frame_rate": 1, "task_pattern": "_([a-z]+)$"}
     _, source = read(LABELS, "P03_cam01_P03_cereals.txt", **pattern)
     assert [task.name for task in source.annotations.taxonomy.tasks] == ["cereals"]
+    _, source = read(LABELS, "change tyre 1.txt", **pattern | {"task_pattern": "^(.*) [0-9]"})
+    assert [task.name for task in source.annotations.taxonomy.tasks] == ["change tyre"]
     assert "holds no task" in refusal(DataError, read, LABELS, "P03.txt", **pattern)
     for wrong in ("_[a-z]+", "_(", "(_)([a-z])"):
         with pytest.raises(ConfigError, match="with one group") as caught:
             read(LABELS, **{**pattern, "task_pattern": wrong})
         assert caught.value.setting == "task_pattern"
-
-
-def test_a_number_of_the_bundles(read, tmp_path):
-    (tmp_path / "splits").mkdir()
-    for number, split in ((1, "train"), (2, "test")):
-        (tmp_path / f"splits/{split}.split{number}.bundle").write_text("groundTruth/tea1.txt\n")
-    for number, split in ((None, "train"), (1, "train"), (2, "test")):
-        _, source = read(LABELS, "groundTruth/tea1.txt", frame_rate=1, bundle=number)
-        assert source.annotations.videos[0].split == split

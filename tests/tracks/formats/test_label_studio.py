@@ -11,6 +11,7 @@ from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
+from refusals import refusal
 from tracks.formats.samples import spans
 
 EXPORTED = Path(__file__).resolve().parent.parent / "exported"
@@ -86,8 +87,8 @@ def test_seconds_boxes_and_several_annotations(tmp_path):
         {"id": 8, "data": {"video": "/data/local-files/?d=c/d.mp4"}, "annotations": []},
     )
     found = read_steps(path)
-    (video,) = found.annotations.videos
-    assert (video.video_id, video.split) == ("a b", "train")
+    (video,), (task,) = found.annotations.videos, found.annotations.taxonomy.tasks
+    assert (video.video_id, video.split, task.name) == ("a b", "train", "tea")
     assert spans(found) == [("boil", 0.5, 2.25), ("wait", 0.5, 2.25)]
     assert "1 boxes of tracked objects, which have no steps" in found.notes[1]
     assert "1 older annotations of a task" in found.notes[1]
@@ -194,6 +195,8 @@ def test_a_choice_for_the_whole_video_is_its_task(tmp_path):
     found = read_steps(export(tmp_path / "x.json", task))
     assert [one.name for one in found.annotations.taxonomy.tasks] == ["tea"]
     assert "choices" not in " ".join(found.notes)
+    task["annotations"] = [annotation(*results, results[1])]
+    refusal(DataError, read_steps, export(tmp_path / "x.json", task), match="holds no task")
 
 
 @pytest.mark.parametrize("timeline", [True, False])
