@@ -253,6 +253,51 @@ def test_additions_to_the_chain_and_their_calibration():
     assert f"between {least} and {most.replace('simulated ', '')}." in text_of("measured")
 
 
+def test_comparisons_are_those_of_the_commands():
+    """Planners, their seeds, samples and settings are as docs/measured.md says of each file."""
+    results = ROOT / "benchmarks" / "results"
+    files = {path.stem: json.loads(path.read_text("utf-8")) for path in results.glob("*.json")}
+    compared = {name: one for name, one in files.items() if "trials" in one and "rows" in one}
+    assert len(compared) > 20
+    for one in compared.values():
+        assert {"settings", "versions"} <= one.keys()
+        assert one["dataset"]["fingerprint"]
+    listed = {cells[0].strip("`"): cells[1] for cells in cells_below("measured", "files | command")}
+
+    def option(command: str, name: str) -> str | None:
+        found = re.findall(rf"--{name} (\S+?)(?:`|$| )", command)
+        return found[0] if found else None
+
+    def rows(command: str) -> dict[str, int]:
+        seeds, planners = option(command, "seeds"), option(command, "planners") or ""
+        each = (name.partition(":") for name in planners.split(","))
+        return {name: int(own or seeds or 0) for name, _, own in each}
+
+    def trials(name: str) -> dict[str, int]:
+        counted = [trial["row"] for trial in files[name]["trials"]]
+        return {row["name"]: counted.count(row["name"]) for row in files[name]["rows"]}
+
+    for name, command in listed.items():
+        stem = re.escape(re.split("T3|…", name)[0])
+        own = [one for one in compared if re.fullmatch(rf"{stem}.*T\d", one)]
+        assert own or option(command, "planners") is None
+        for one in own if option(command, "planners") else ():
+            sample, setting = option(command, "sample"), option(command, "set")
+            assert trials(one) == rows(command), one
+            assert files[one]["sample"] == (None if sample is None else int(sample)), one
+            changed = {} if setting is None else dict([setting.split("=")])
+            assert files[one]["settings"] == changed, one
+    whole = rows(next(command for name, command in listed.items() if name.startswith("chain-capt")))
+    for steps in "34":
+        niv = trials(f"chain-niv-simulated-T{steps}")
+        assert niv.keys() == whole.keys()
+        assert {*niv.values()} == {2, 3}
+        for name in ("crosstask", "coin"):
+            fewer = {*[*whole][:9], "viterbi"} - {"frequent"}
+            assert trials(f"chain-{name}-simulated-T{steps}") == dict.fromkeys(fewer, 1)
+            assert files[f"chain-{name}-simulated-T{steps}"]["sample"] == 600
+
+
 MEASUREMENTS = """
 gain {lengths[0]} on 8 recipes and {lengths[1]} on IKEA ASM
 a log-likelihood of {words[0]:0.01} and {words[1]:0.01} for {more[1]:1} to {more[0]:1} % more
@@ -284,6 +329,11 @@ def sentences_on_measurements() -> Iterator[tuple[str, str]]:
     facts["more"] = [100 * (words["seconds"] / plain["seconds"] - 1) for words, plain in pairs]
     names = "kepp", "schema", "mtid", "p3iv", "pdpp", "pkg", "viterbi", "chain"
     tuned = [read(f"tune-{name}-captaincook4d-T3") for name in names]
+    for one in tuned:  # "by five trials each, of one training at T = 3, on all 760 …"
+        shown = [score["windows"] for trial in one["log"] for score in trial["scores"].values()]
+        assert (one["trials"], one["seeds"], one["horizons"], {*shown}) == (5, 1, "3", {760})
+    setting = ("batch", "negatives", "horizon", "threads")
+    assert [read("training")[name] for name in setting] == [128, 50, 3, 1]
     rate = "success_rate"
     facts["rises"] = rises = [one["chosen"][rate] - one["preset_has"][rate] for one in tuned]
     assert all(0 <= rise < 1 for rise in rises[4:])  # "less than a point for others"
@@ -438,8 +488,13 @@ def sentences() -> Iterator[tuple[str, str]]:
     yield from sentences_on_stations()
     yield from sentences_on_speed()
     yield from sentences_on_verification()
-    for name in ("chain-captaincook4d-T3", "words-8-recipes"):  # without errors of steps
+    for name in ("chain-captaincook4d-T3", "words-8-recipes", "words-ikea"):
         yield "measured", f"`{read(name)['dataset']['fingerprint'][:12]}…`"
+    of_models = read("language-models-captaincook4d-T3")["dataset"]["fingerprint"][:12]
+    yield "measured", f"all of CaptainCook4D is then `{of_models}…`"
+    yield "measured", f"by `cefito data prepare custom` (`{of_models}`)"
+    windows = read("chain-captaincook4d-T3")["windows"]["3"]
+    yield "measured", f"val 62, test {len({*windows['video']})}) of 24 recipes"
     most = max(run[of] for run in read("batch")["rates"] for of in ("peak_mib", "worker_peak_mib"))
     yield "plan-batch", f"each process held at most {half_up(most, '1')} MiB (`batch.json`)"
     aligned = [
