@@ -417,7 +417,6 @@ def test_the_table_of_recognisers_is_that_of_the_program():
 def test_numbers_of_the_pages_are_those_of_the_program():
     for page, sentence in (
         ("recognise", "three stretches of up to {cefito.inference.next_films._STRETCH:g} s"),
-        ("recognise", "in the means of rows over {cefito.inference.next_films._PART:g} s"),
         ("your-own-data", "5 % of the labels plus {cefito.data.readers.frame_folder._SLACK}"),
         ("serve", "more than {cefito.recognition.stream.LOST:,} and ten for each row sent"),
         ("compare", "for eight steps, until these networks make a fifth of the training"),
