@@ -200,19 +200,31 @@ def test_tables_of_verification():
     for file, judges in zip(files, (17, 14), strict=True):
         asked = file["arguments"]  # as the page says of them
         assert (asked["films"], asked["plans"], bool(asked["set"])) == (
-            [5, 10, 20, 40],
+            [5, 10, 15, 20, 30, 40],
             "quickstart",
             True,
         )
-        assert (file["scores"]["draws"], file["judges"]) == (3, judges)
+        assert (file["scores"]["draws"], file["judges"]) == (6, judges)
     sets = [file["scores"] for file in files]
+    higher, fewer = list[bool](), list[list[float]]()
     for films, *cells in cells_below("recognise", "films labelled |"):
         ours = [scores[order][films] for scores in sets for order in ("random", "next")]
         shown = [f"{one['edit']:.1f} / {one['edits']:.1f} / {one['success']:.1f}" for one in ours]
         if films == "5":
             shown[1::2] = ["the same films"] * 2
         assert cells == shown
-        assert all(one["edits_less"][1] <= 0 <= one["edits_less"][2] for one in ours[1::2])
+        higher += [
+            after["edit"] > before["edit"]
+            for before, after in zip(ours[::2], ours[1::2], strict=True)
+        ]
+        fewer += [one["edits_less"] for one in ours[1::2] if one["edits_less"][1] > 0]
+    assert (sum(higher), len(higher) - 2) == (9, 10)  # but for the same films
+    assert [one[1:] for one in fewer] == [[0.1, 2.5]] == [sets[0]["next"]["30"]["edits_less"][1:]]
+    counts = [[one["films_for_edit"] for one in scores["next"].values()][1:] for scores in sets]
+    told = "{}, {}, {}, {} and {}"
+    saved = [told.format(*map(half_up, of, itertools.repeat("1"))) for of in reversed(counts)]
+    reached = "is reached with {} films in this order on 8 recipes, and with {} on IKEA ASM"
+    assert reached.format(*saved) in text_of("recognise")
 
 
 MEASURED = {"CaptainCook4D": "captaincook4d", "8 recipes": "8-recipes", "IKEA ASM": "ikea"}
