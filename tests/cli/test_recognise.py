@@ -469,7 +469,9 @@ def test_training_says_that_a_recogniser_was_trained(films, capsys):
     from cefito.cli.train import _report
 
     run = open_run(films / "RUN")
-    run = replace(run, recogniser=replace(run.own_recogniser, seen=TRIED))
+    own = run.own_recogniser
+    assert isinstance(own, SegmentalRecogniser)
+    run = replace(run, recogniser=replace(own, seen=TRIED))
     _report(run, True, open_dataset(films / "DATA"))
     said = capsys.readouterr().err
     assert "a recogniser of steps was trained, too: cefito recognise" in said

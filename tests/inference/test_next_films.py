@@ -92,7 +92,7 @@ def test_a_chosen_film_is_one_of_its_task():
     films = [film("a", seen(2), task=2, sure=0.9), film("b", seen(3), task=2, sure=0.9)]
     (_, first), (_, second) = ordered(films, labelled())
     assert {first.film, second.film} == {"a", "b"}
-    assert (first.help, second.help) == (first.new, pytest.approx(0.1 * second.new))  # type: ignore[comparison-overlap]
+    assert (first.help, second.help) == (first.new, pytest.approx(0.1 * second.new))
 
 
 def test_new_is_the_angle_to_the_labelled_film_that_is_most_alike():

@@ -95,9 +95,10 @@ def test_a_track_is_verified_as_its_table(run_of_lengths, tmp_path):
     assert cefito.verify(run_of_lengths, backwards) == found
     assert cefito.verify(run_of_lengths, found) == found
     assert cefito.verify(run_of_lengths, SWAPPED, least=1.0).deviations == ()
-    for few in ({"false_alarms": 20}, {"false_alarms": 9, "per_steps": 100}):
-        made = run_of_lengths.verifier.promise(few["false_alarms"], per_steps=few.get("per_steps"))
-        assert cefito.verify(run_of_lengths, SWAPPED, **few).promise == made
+    for alarms, steps in ((20, None), (9, 100)):
+        made = run_of_lengths.verifier.promise(alarms, per_steps=steps)
+        few = cefito.verify(run_of_lengths, SWAPPED, false_alarms=alarms, per_steps=steps)
+        assert few.promise == made
     other = SWAPPED.model_copy(update={"task": "unknown"})
     assert cefito.verify(run_of_lengths, other, task=TASK) == found
     table.write_text(table.read_text() + f"w,{TASK},boil water,0,4\n")

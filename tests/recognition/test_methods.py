@@ -148,7 +148,7 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
-    own = opened.own_recogniser
+    own: Any = opened.own_recogniser
     learned, labels = [], []
     for place in range(10):
         shown = films.timeline.videos[place].astype(np.float32)

@@ -95,7 +95,7 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
 def test_brief_answers_leave_plans_out(client, run_with_recogniser, seen, monkeypatch):
     """And are otherwise those of the library; the state is the same as after whole answers."""
     session, brief, whole = Session(run_with_recogniser), begin(client), begin(client)
-    planned, plan = list[int](), Session.plans_by_next
+    at, planned, plan = 0, list[int](), Session.plans_by_next
     monkeypatch.setattr(Session, "plans_by_next", lambda *given: planned.append(at) or plan(*given))
     for at, row in enumerate(seen[:9]):
         session.observe(row, at=at)

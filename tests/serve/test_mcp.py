@@ -81,10 +81,9 @@ def test_tasks_and_their_steps(address, run_of_lengths):
     body = {"run": "tea", "video": VIDEO, "top_k": 2}
     more += (("plan", body),)
     every, some, videos, plan = asked(address, ("steps", {"run": "tea"}), *more)
-    given = {"data": json.dumps(body).encode(), "headers": {"content-type": "application/json"}}
-    with urllib.request.urlopen(
-        urllib.request.Request(f"{address[:-4]}/v1/plan", **given)
-    ) as answer:
+    data, headers = json.dumps(body).encode(), {"content-type": "application/json"}
+    request = urllib.request.Request(f"{address[:-4]}/v1/plan", data, headers)
+    with urllib.request.urlopen(request) as answer:
         assert value(plan)["plans"] == json.load(answer)["plans"]
     with urllib.request.urlopen(f"{address[:-4]}/v1/videos?run=tea&search={VIDEO['id']}") as answer:
         assert value(videos) == json.load(answer)

@@ -49,7 +49,7 @@ def older(client):
 
 
 def test_upgrade_look_and_back(serving, versions, monkeypatch):
-    (lead, link), seeds, answers = versions, [], service.answers
+    (lead, link), seeds = versions, []
     client = serving(runs=(link,), datasets=())
     first = described(client)
     old = begin(client, run="current")
