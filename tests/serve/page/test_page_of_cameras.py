@@ -219,14 +219,16 @@ def test_a_film_that_ends_without_a_step_shows_it_as_the_next_one(page, drawn, t
     expect(page.locator("#live-remaining")).to_have_text("")
 
 
-def test_a_film_is_chosen_before_the_runs_are_loaded(page, drawn, tmp_path):
+@pytest.mark.parametrize("late", ["v1/model", "messages/en.json"])
+def test_a_film_is_chosen_before_a_part_of_the_page_is_loaded(page, drawn, tmp_path, late):
     draw_levels(tmp_path / "film.mp4", drawn.levels(VIDEO))
     held = []
-    page.route("**/v1/model", lambda route: held.append(route))
+    page.route(f"**/{late}", lambda route: held.append(route))
     page.reload()
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
-    while not page.locator("#live-view").evaluate("view => view.readyState"):
-        page.wait_for_timeout(20)
+    if late == "v1/model":
+        while not page.locator("#live-view").evaluate("view => view.readyState"):
+            page.wait_for_timeout(20)
     held[0].continue_()
     button(page, "Play the film").wait_for()
 

@@ -64,7 +64,8 @@ function videoChosen() {
     ...steps.map((step, place) => make("option", { value: place + 1 }, t("goal.after", { video: video().id, place: place + 1, name: step.name }))),
   ]);
   goalChosen();
-  if (!$("film").files.length) showFilm(null);
+  const [own] = $("film").files; // perhaps chosen before this program was loaded
+  if (!own || !$("live-view").src) showFilm(own);
 }
 
 const goalChosen = () => { $("live-words").hidden = $("live-goal").value !== "text"; };
