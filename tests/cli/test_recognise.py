@@ -455,9 +455,12 @@ def test_runs_and_data_sets_without_rows(films, tmp_path, refused, call):
 
 
 def test_the_report_shows_whole_videos(films, call, tmp_path):
-    out = tmp_path / "report.html"
-    call("report", films / "RUN", "--out", out)
+    out, run = tmp_path / "report.html", shutil.copytree(films / "RUN", tmp_path / "RUN")
+    opened = open_run(run)
+    replace(opened, recogniser=replace(opened.own_recogniser, seen=TRIED)).written()
+    call("report", run, "--dataset", films / "DATA", "--out", out)
     page = out.read_text()
+    assert "were exchanged, 5 of 5; not seen: &#39;boil&#39;." in page
     assert page.count("recognised</text>") == page.count("annotated</text>") > 0
 
 
