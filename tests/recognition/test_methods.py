@@ -1,6 +1,7 @@
 """Recognisers by name: each keeps the contract, and trains a run."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
 from row_films import SMALL, prepared_films
-from tiny_runs import TINY_LENGTHS
+from tiny_runs import TINY_LENGTHS, small_run
 
 
 def test_the_help_lists_the_rows_of_all_recognisers(capsys):
@@ -140,8 +141,15 @@ def test_settings_of_another_recogniser_are_refused(films, name, config):
 def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys):
     changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
     config = load_config("small", method="any-length", overrides=changes)
-    run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
+    videos = [replace(one, split="val") if one.video_id == "v9" else one for one in films.videos]
+    divided = replace(films)
+    vars(divided)["videos"] = tuple(videos)
+    run = train_run(divided, tmp_path, config=config, horizon=3, shortest=1)
     opened = open_run(tmp_path)
+    (kept, *_) = opened.own_recogniser.fitted
+    assert len(kept) == sum(map(len, films.timeline.videos[:10]))  # of v9, too, but not of test
+    one_length = small_run(divided, tmp_path / "T3")  # of --horizon
+    assert (one_length.recogniser, one_length.verifier) == (None, None)
     assert opened.info.config["recogniser"] == {"method": "nearest", "precision": "float32"}
     rows = films.timeline.videos[12].astype(np.float32)
     found = opened.recognise(rows)
