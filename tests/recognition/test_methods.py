@@ -19,6 +19,7 @@ from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod
 from cefito.recognition.settings import ASFormerConfig, MSTCNConfig, NearestConfig, OnlineConfig
+from cefito.recognition.yardsticks import NearestRecogniser
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
@@ -146,8 +147,11 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys
     vars(divided)["videos"] = tuple(videos)
     run = train_run(divided, tmp_path, config=config, horizon=3, shortest=1)
     opened = open_run(tmp_path)
-    (kept, *_) = opened.own_recogniser.fitted
-    assert len(kept) == sum(map(len, films.timeline.videos[:10]))  # of v9, too, but not of test
+    own = opened.own_recogniser
+    assert isinstance(own, NearestRecogniser)
+    assert len(own.fitted[0]) == sum(
+        map(len, films.timeline.videos[:10])
+    )  # of v9, too, but not of test
     one_length = small_run(divided, tmp_path / "T3")  # of --horizon
     assert (one_length.recogniser, one_length.verifier) == (None, None)
     assert opened.info.config["recogniser"] == {"method": "nearest", "precision": "float32"}
@@ -156,7 +160,6 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
-    own = opened.own_recogniser
     learned, labels = [], []
     for place in range(10):
         shown = films.timeline.videos[place].astype(np.float32)
