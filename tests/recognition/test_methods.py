@@ -149,9 +149,7 @@ def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys
     opened = open_run(tmp_path)
     own = opened.own_recogniser
     assert isinstance(own, NearestRecogniser)
-    assert len(own.fitted[0]) == sum(
-        map(len, films.timeline.videos[:10])
-    )  # v9, too, no test
+    assert len(own.fitted[0]) == sum(map(len, films.timeline.videos[:10]))  # v9, too, no test
     one_length = small_run(divided, tmp_path / "T3")  # of --horizon
     assert (one_length.recogniser, one_length.verifier) == (None, None)
     assert opened.info.config["recogniser"] == {"method": "nearest", "precision": "float32"}
