@@ -61,6 +61,9 @@ from cefito.search.settings import SEARCHES
 from cefito.settings import flattened
 from cefito.study import costs
 from cefito.study.recognition import recogniser_rows
+from cefito.study.rendering import markdown
+from cefito.study.results import Results
+from cefito.study.tables import result_tables
 from cefito.study.trials import ROWS
 from cefito.study.verifiers import VERIFIERS
 from cefito.tracks.formats import WRITERS
@@ -588,13 +591,22 @@ def test_further_epochs_on_all_videos_are_half_as_many_in_small_alone():
         values = flattened(settings_values(preset))
         shares = {key: value for key, value in values.items() if key.endswith(".all_videos")}
         assert shares == dict.fromkeys(keys, share)
+        words = [values[f"{network}.words"] for network in ("chain", "any_length")]
+        assert words == [preset == "small", False]  # docs/measured.md
 
 
-def test_the_table_of_results_is_that_of_the_files(monkeypatch):
+def test_the_table_of_results_is_that_of_the_files(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    table = importlib.import_module("results_table").table()
+    script = importlib.import_module("results_table")
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert table in page, "run benchmarks/results_table.py"
+    assert script.table() in page, "run benchmarks/results_table.py"
+    file = ROOT / "benchmarks" / "results" / "chain-niv-simulated-T3.json"
+    monkeypatch.setattr(sys, "argv", ["results_table.py", str(file)])
+    script.main()
+    printed, tables = capsys.readouterr().out, result_tables(Results.read(file))
+    assert len(tables) > 1
+    for one in tables:
+        assert markdown(one) in printed
 
 
 SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs": 1}

@@ -308,6 +308,16 @@ def test_comparisons_are_those_of_the_commands():
             fewer = {*[*whole][:9], "viterbi"} - {"frequent"}
             assert trials(f"chain-{name}-simulated-T{steps}") == dict.fromkeys(fewer, 1)
             assert files[f"chain-{name}-simulated-T{steps}"]["sample"] == 600
+    of_presets = [name for name in compared if name.startswith(("published-", "released-"))]
+    assert len(of_presets) > 3
+    for name in of_presets:
+        preset, changes = files[name]["preset"], files[name]["settings"]
+        stem = name.partition("-")[0]
+        assert preset == f"benchmarks/{stem}.toml" or changes.get("field.width") == "384", name
+        assert files[name]["seeds"] == [0], name
+    assert compile(files["errors-captaincook4d"]["command"], "command", "exec")
+    for name in ("captaincook4d", "8-recipes", "ikea", "niv"):
+        assert files[f"words-{name}"]["arguments"]["seeds"] == 2
 
 
 MEASUREMENTS = """

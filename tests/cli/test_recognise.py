@@ -454,10 +454,18 @@ def test_runs_and_data_sets_without_rows(films, tmp_path, refused, call):
     assert "holds no rows of whole videos. Prepare it with features and --timeline." in line
 
 
+def tried(run):
+    """A run whose recogniser saw some of the mistakes that its training made up."""
+    assert isinstance(own := run.own_recogniser, SegmentalRecogniser)
+    return replace(run, recogniser=replace(own, seen=TRIED))
+
+
 def test_the_report_shows_whole_videos(films, call, tmp_path):
-    out = tmp_path / "report.html"
-    call("report", films / "RUN", "--out", out)
+    out, run = tmp_path / "report.html", shutil.copytree(films / "RUN", tmp_path / "RUN")
+    tried(open_run(run)).written()
+    call("report", run, "--dataset", films / "DATA", "--out", out)
     page = out.read_text()
+    assert "were exchanged, 5 of 5; not seen: &#39;boil&#39;." in page
     assert page.count("recognised</text>") == page.count("annotated</text>") > 0
 
 
@@ -468,10 +476,7 @@ def test_a_run_without_a_recogniser(trained, refused):
 def test_training_says_that_a_recogniser_was_trained(films, capsys):
     from cefito.cli.train import _report
 
-    run = open_run(films / "RUN")
-    own = run.own_recogniser
-    assert isinstance(own, SegmentalRecogniser)
-    run = replace(run, recogniser=replace(own, seen=TRIED))
+    run = tried(open_run(films / "RUN"))
     _report(run, True, open_dataset(films / "DATA"))
     said = capsys.readouterr().err
     assert "a recogniser of steps was trained, too: cefito recognise" in said

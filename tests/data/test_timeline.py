@@ -81,6 +81,8 @@ def test_rows_can_be_left_out_and_do_not_change_the_fingerprint(make, tmp_path):
     assert kept.timeline is not None
     assert kept.timeline.rate == 1
     assert bare.timeline is None
+    (source / "timeline.npz").unlink()  # without it, observations alone
+    assert prepare(source, tmp_path / "observations").timeline is None
     assert not (bare.folder / TIMELINE_FILE).exists()
     assert kept.fingerprint == bare.fingerprint
     without = prepare(make("other"), tmp_path / "without", timeline=False)

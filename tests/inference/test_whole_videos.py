@@ -129,11 +129,14 @@ def test_rows_are_recognised_and_verified(run_with_recogniser, film):
 
 @pytest.mark.parametrize("given", [False, True])
 def test_a_film_that_shows_no_order_may_be_of_no_task(run_with_recogniser, film, given):
-    """No film shows its order so clearly; a task that is given is not doubted."""
+    """No film shows its order so clearly, nor that of neighbours, which is open once it is over.
+
+    A task that is given is not doubted.
+    """
     run, doubt = run_with_recogniser, "the film may show another task, or none that is known"
     name = run.taxonomy.tasks[film[0].task].name
     task, share = (name, 1.0) if given else (None, 0.5)
-    never = replace(run.recogniser, least_ratios=(0.0, 1e4))
+    never = replace(run.recogniser, least_ratios=(1e4, 1e4))
     seen = cefito.recognise(run.changed(recogniser=never), film[1], task=task)
     found = cefito.verify(run.changed(recogniser=never), film[1], task=task, least=0.0)
     said = [limit for limit in found.limits if limit.startswith(doubt)]
@@ -144,9 +147,12 @@ def test_a_film_that_shows_no_order_may_be_of_no_task(run_with_recogniser, film,
     session = Session(run.changed(recogniser=never), task=task)
     for second, row in enumerate(film[1]):
         session.observe(row, at=float(second))
-    before = session.followed(least=0.01).task.probability
+    going = session.followed(least=0.01)
+    assert "order" not in {finding.kind for finding in going.findings}
+    before = going.task.probability
     session.finish()
     after = session.followed(least=0.01)
+    assert "order" in {finding.kind for finding in after.findings}
     assert after.task.probability == pytest.approx(before * share, abs=0.01)
     assert all(finding.probability <= share for finding in after.findings)
     assert session.belief().tasks[0].probability == pytest.approx(after.task.probability)

@@ -6,10 +6,14 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
+from cefito.data.annotations import Step, Video
+from cefito.data.vocabulary import Taxonomy
 from cefito.recognition.chain import Filtered, StepChain, likelihoods, softened
 from cefito.recognition.classifier import RowMemory, Standard, past_features, whole_features
 from cefito.recognition.plan_chain import PlanChain, aligned, either_order, order_ratios
+from cefito.recognition.scores import segments
 from cefito.recognition.settings import RecogniserConfig
+from cefito.verification.verifier import Verifier
 
 TASKS = [[0, 1, 2], [1, 3]]
 LABELS = [
@@ -495,6 +499,15 @@ def test_an_order_that_rows_show_less_than_right_videos_do_is_in_doubt(
     assert changes * 0.2 <= (result == other_order).all(axis=1).mean() <= 0.5
     assert (drawn == usual).all()
     assert not strange  # of two neighbours
+    steps = [
+        tuple(Step(one.start, one.end, one.action) for one in segments(row, 4))
+        for row in [usual, *result]
+    ]
+    names = Taxonomy.from_names("", [("tea", range(4))], ["boil", "add", "pour", "stir"])
+    right = [Video(f"v{n}", "train", 0, steps[0]) for n in range(10)]
+    found = Verifier.fit(right, names).verify(steps[0], 0, drawn=steps[1:])
+    assert found.deviations == ()  # nothing is found for that alone
+    assert bool(found.unsure) == changes
 
 
 def test_a_film_is_strange_if_rows_hardly_show_the_order_of_most_neighbours(chain):

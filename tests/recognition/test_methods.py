@@ -1,6 +1,7 @@
 """Recognisers by name: each keeps the contract, and trains a run."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from cefito.planners.methods import load_config, precisions
 from cefito.plugins import Registry
 from cefito.recognition.methods import RECOGNISERS, RecogniserMethod
 from cefito.recognition.settings import ASFormerConfig, MSTCNConfig, NearestConfig, OnlineConfig
+from cefito.recognition.yardsticks import NearestRecogniser
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.testing import RecogniserContract
 from row_films import SMALL, prepared_films
-from tiny_runs import TINY_LENGTHS
+from tiny_runs import TINY_LENGTHS, small_run
 
 
 def test_the_help_lists_the_rows_of_all_recognisers(capsys):
@@ -140,15 +142,22 @@ def test_settings_of_another_recogniser_are_refused(films, name, config):
 def test_a_run_has_the_recogniser_that_its_settings_name(films, tmp_path, capsys):
     changes = {"recogniser.method": "nearest", **TINY_LENGTHS}
     config = load_config("small", method="any-length", overrides=changes)
-    run = train_run(films, tmp_path, config=config, horizon=3, shortest=1)
+    videos = [replace(one, split="val") if one.video_id == "v9" else one for one in films.videos]
+    divided = replace(films)
+    vars(divided)["videos"] = tuple(videos)
+    run = train_run(divided, tmp_path, config=config, horizon=3, shortest=1)
     opened = open_run(tmp_path)
+    own = opened.own_recogniser
+    assert isinstance(own, NearestRecogniser)
+    assert len(own.fitted[0]) == sum(map(len, films.timeline.videos[:10]))  # v9, too, no test
+    one_length = small_run(divided, tmp_path / "T3")  # of --horizon
+    assert (one_length.recogniser, one_length.verifier) == (None, None)
     assert opened.info.config["recogniser"] == {"method": "nearest", "precision": "float32"}
     rows = films.timeline.videos[12].astype(np.float32)
     found = opened.recognise(rows)
     np.testing.assert_array_equal(found.rows, run.recognise(rows).rows)
     truth = row_labels(films.videos[12].steps, len(rows), 1.0, 6)
     assert (found.rows.argmax(axis=1) == truth).mean() > 0.9
-    own: Any = opened.own_recogniser
     learned, labels = [], []
     for place in range(10):
         shown = films.timeline.videos[place].astype(np.float32)

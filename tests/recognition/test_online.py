@@ -53,6 +53,16 @@ def test_a_mean_segment_is_counted_with_pauses(films, recogniser):
     assert float(recogniser.fitted.segment) == pytest.approx(rows / segments)
 
 
+def test_it_is_trained_by_the_loss_of_a_stage(films, recogniser):
+    """Whose part of changes counts, too."""
+    config = recogniser.config.model_copy(update={"smoothing": 0.0})
+    other = OnlineRecogniser.fit(films, range(10), config=config)
+    rows = films.timeline.videos[12].astype(np.float32)
+    ours, theirs = recogniser.recognise(rows).rows, other.recognise(rows).rows
+    assert recogniser.config.smoothing == 0.15
+    assert np.abs(np.diff(ours, axis=0)).mean() < np.abs(np.diff(theirs, axis=0)).mean()
+
+
 def test_the_rule_keeps_the_last_label_while_the_next_is_unsure_and_its_segment_short():
     sure, unsure = 0.9, 0.6
     shown = [(0, unsure), (1, unsure), (1, unsure), (1, unsure), (0, sure), (0, unsure)]

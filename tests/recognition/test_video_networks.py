@@ -9,7 +9,7 @@ from cefito.recognition.asformer import ASFormer, window_attention
 from cefito.recognition.mstcn import MSTCN
 from cefito.recognition.settings import ASFormerConfig, MSTCNConfig
 from cefito.recognition.temporal import RowConvolution
-from cefito.recognition.video_networks import fit_on_videos, video_probabilities
+from cefito.recognition.video_networks import fit_on_videos, stage_loss, video_probabilities
 from cefito.training.trainer import TrainingContext
 from row_films import prepared_films
 
@@ -33,6 +33,21 @@ def test_the_steps_of_films_are_learned(tmp_path, kind, config):
     assert probabilities.sum(axis=1) == pytest.approx(1)
     assert (probabilities.argmax(axis=1) == labels[12]).mean() > 0.9
     assert video_probabilities(network, rows[12][:1]).shape == (1, 7)
+
+
+def test_the_loss_of_stages_by_hand():
+    """Log-loss, and w times the squared changes of logarithms up to j, which pull later rows."""
+    config = MSTCNConfig()
+    assert (config.smoothing, config.jump) == (0.15, 4.0)
+    logs = torch.tensor([[[-0.1, -9.0, -0.5], [-2.0, -0.2, -1.0]]], requires_grad=True)
+    truth = torch.tensor([0, 1, 0])
+    labelled, changes = (0.1 + 0.2 + 0.5) / 3, (16 + 16 + 1.8**2 + 0.8**2) / 4
+    loss = stage_loss([logs, logs], truth, config)
+    assert loss.item() == pytest.approx(2 * (labelled + 0.15 * changes), rel=1e-5)
+    first = stage_loss([logs[..., :1]], truth[:1], config)
+    assert first.item() == pytest.approx(0.1)
+    (gradient,) = torch.autograd.grad(loss, logs)
+    assert gradient[0, 1, 0] == 0  # nothing of the next row
 
 
 @pytest.mark.parametrize("count", [1, 5, 131, 257, 288, 311])

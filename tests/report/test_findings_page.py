@@ -108,7 +108,7 @@ def test_bars_have_the_names_of_steps_and_link_into_the_film(folder):
     assert "<a " not in second
 
 
-def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
+def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder, monkeypatch, capsys):
     page = folder / "pictures.html"
     verified(folder, "--out", page, "--films", folder / "films")
     images = [*parsed(page.read_text("utf-8")).iter(f"{ELEMENT}img")]
@@ -123,6 +123,14 @@ def test_a_finding_shows_its_moment_and_the_same_step_in_a_right_video(folder):
     verified(folder, "--out", page)
     assert "<img" not in page.read_text("utf-8")
     assert ".mp4" not in page.read_text("utf-8")
+    monkeypatch.setitem(sys.modules, "av", None)
+    capsys.readouterr()
+    verified(folder, "--out", page, "--films", folder / "films")
+    assert "<img" not in page.read_text("utf-8")
+    assert "films/swapped.mp4#t=3" in page.read_text("utf-8")
+    said = capsys.readouterr().err
+    assert said.count("no pictures: videos: need PyAV") == 1
+    assert "[video]'" in said
 
 
 def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook(folder, capsys):

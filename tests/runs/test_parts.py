@@ -264,9 +264,11 @@ def test_a_part_that_is_damaged_is_refused_when_it_is_used(run, tmp_path):
 def test_callers_name_the_parts_that_they_need(films, tmp_path):
     alone = train(films, tmp_path / "a", parts=())
     assert (alone.recogniser, alone.verifier) == (None, None)
-    orders = train(films, tmp_path / "b", parts=("verifier",))
+    online = SETTINGS | {"verifier.online": True}
+    orders = train(films, tmp_path / "b", parts=("verifier",), overrides=online)
     assert orders.recogniser is None
     assert orders.own_verifier.orders
+    assert orders.own_verifier.config.online
 
 
 def test_the_arguments_of_training_are_its_options():

@@ -280,6 +280,7 @@ def refusal(capsys, *argv):
         (("--dataset", "nowhere"), "nowhere"),
         (("--encoder", "own"), "does not say what"),
         (("--encoder", "nothing"), "unknown encoder"),
+        (("--encoder", "s3d", "--weights", "moved.pth"), "moved.pth: no such file"),
     ],
 )
 def test_what_cannot_be_served(place, capsys, options, words):

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from cefito.encoders.s3d import S3D
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
 from cefito.serve.problems import ProblemError
@@ -297,6 +299,12 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "5"
+
+
+def test_the_file_of_weights_of_s3d_is_that_of_the_settings(serving, tmp_path):
+    torch.save(S3D().state_dict(), tmp_path / "moved.pth")
+    service = serving(encoder="s3d", weights=tmp_path / "moved.pth").app.state.service
+    assert service.starting.result(60) == ""  # it was loaded, and encodes
 
 
 @pytest.mark.nightly

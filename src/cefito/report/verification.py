@@ -6,6 +6,7 @@ Pictures are of the middle of a step that was wrong, and of the same step in a r
 from __future__ import annotations
 
 import base64
+import logging
 import math
 import os
 from collections import defaultdict
@@ -18,7 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from cefito.errors import CefitoError
+from cefito.errors import CefitoError, ConfigError, DataError
 from cefito.files import check_target, write_text
 from cefito.inference.verification import CAUTION, Right, VerifiedVideo, steps_file
 from cefito.markup import film_percent
@@ -32,6 +33,8 @@ from cefito.tracks.reading import read
 from cefito.tracks.track import named
 from cefito.verification.findings import Deviation
 from cefito.verification.verifier import Verifier
+
+logger = logging.getLogger(__name__)
 
 Moment = tuple[Path, float]
 """A video file and a second of it."""
@@ -96,7 +99,7 @@ def find_films(
     if folder is not None:
         paths = {**paths, **films_in(folder, [*names, *(track.video for track in tracks)])}
     usual: dict[tuple[str, str], Moment] = {}
-    readable = cache(lambda path: bool(_thumbnails(path, [0.0], EACH)))
+    readable = cache(_readable)
     for track in tracks:
         for step in track.steps if track.video in paths else ():
             key, film = (track.task, step.name), paths[track.video]
@@ -232,19 +235,30 @@ def _pictures(videos: Sequence[VerifiedVideo], films: Films) -> dict[tuple[str, 
             wanted[film].add(second)
     count = sum(map(len, wanted.values()))
     most = min(EACH, TOTAL // max(count, 1) // 4 * 3)
-    made = {
-        (film, second): picture
-        for film, seconds in wanted.items()
-        for second, picture in _thumbnails(film, seconds, most)
-    }
+    try:
+        made = {
+            (film, second): picture
+            for film, seconds in wanted.items()
+            for second, picture in _thumbnails(film, seconds, most)
+        }
+    except ConfigError as problem:  # no library that decodes films
+        logger.warning("the page of findings has no pictures: %s", problem)
+        made = {}
     return {
         key: {name: made[moment] for name, moment in moments.items() if moment in made}
         for key, moments in shown.items()
     }
 
 
+def _readable(film: Path) -> bool:
+    try:
+        return bool(_thumbnails(film, [0.0], EACH))
+    except ConfigError:  # no library that decodes films, which is said with the page
+        return True
+
+
 def _thumbnails(film: Path, seconds: Iterable[float], most: int) -> list[tuple[float, str]]:
-    """Return pictures of a film; none if it cannot be read."""
+    """Return pictures of a film; none if it cannot be read (ConfigError without PyAV)."""
     from cefito.encoders.frames import thumbnails
 
     times = sorted(second for second in seconds if math.isfinite(second))
@@ -253,5 +267,5 @@ def _thumbnails(film: Path, seconds: Iterable[float], most: int) -> list[tuple[f
             (time, f"data:image/jpeg;base64,{base64.b64encode(picture).decode()}")
             for time, picture in thumbnails(film, times, most=most)
         ]
-    except CefitoError:
+    except DataError:
         return []

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.cefito.fit import plan_scores, validation_problems
 from cefito.planners.cefito.hypotheses import CHAIN, ENERGY, Hypotheses, Weights
@@ -267,6 +267,16 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     monkeypatch.setattr(Hypotheses, "problems", lambda *_, **__: pytest.fail("work was begun"))
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         planner.plan(queries.subset([fine[0]] * 9 + [bad[0]]), 1, constraints=required)
+
+
+def test_plans_of_energies_that_are_no_numbers_are_refused(weighted, splits, monkeypatch):
+    class Broken:
+        def search(self, *arguments):
+            return [replace(one, finite=False) for one in ExhaustiveSearch().search(*arguments[:3])]
+
+    monkeypatch.setitem(SEARCHES, "broken", registered(Broken))
+    with pytest.raises(RunError, match=r"query 0 .* are NaN or infinite"):
+        using(weighted, method="broken").plan(Queries.from_windows(splits["test"]).subset([0]), 3)
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):
