@@ -456,7 +456,8 @@ def test_runs_and_data_sets_without_rows(films, tmp_path, refused, call):
 
 def tried(run):
     """A run whose recogniser saw some of the mistakes that its training made up."""
-    assert isinstance(own := run.own_recogniser, SegmentalRecogniser)
+    own = run.own_recogniser
+    assert isinstance(own, SegmentalRecogniser)
     return replace(run, recogniser=replace(own, seen=TRIED))
 
 
