@@ -30,6 +30,8 @@ def test_a_data_set_and_again(plan, tmp_path):
     code, out, err = plan("data", "--top-k", "2")
     assert (code, out) == (0, "")
     assert err.splitlines()[-1] == "wrote plans.jsonl: 8 plans of 4 queries"
+    record = json.loads((tmp_path / "plans.jsonl.batch.json").read_text())
+    assert record["depends_on"]["threads"] == 1  # unless --threads says others
     rows = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text().splitlines()]
     assert [(row["query"], row["rank"]) for row in rows] == [
         (name, rank) for name in ("v3:0", "v3:1", "v7:0", "v7:1") for rank in (1, 2)

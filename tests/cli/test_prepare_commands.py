@@ -126,6 +126,10 @@ def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
         ("niv --annotations source", "give --features, a folder with one"),
         ("custom steps.csv --features features --weights s3d.pth", "apply to --videos only"),
         ("custom steps.csv --videos features --weights gone.pth", "gone.pth: no such file"),
+        (
+            "crosstask --annotations source --videos features --weights gone.pth",
+            "gone.pth: no such file",
+        ),
         ("custom gone.csv --features features", "gone.csv: no such file"),
         ("custom gone.csv --videos features", "gone.csv: no such file"),
         ("custom source", "or simulate them: cefito data simulate."),

@@ -117,28 +117,33 @@ def test_more_videos_are_said_if_most_mistakes_are_seen(seen, tried, more):
 
 
 @pytest.mark.parametrize(
-    ("scores", "share"),
+    ("scores", "harm", "share", "doubt"),
     [
-        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.24}, 1.0),  # about as good
-        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.26}, 0.5),
-        ({0.0: -0.2, 0.5: -0.5, 1.0: -0.4}, 0.0),
-        ({0.0: -0.2, 0.5: -0.21, 1.0: -0.4}, 0.0),
+        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.24}, 0.0, 1.0, 0.3),  # about as good
+        ({0.0: -0.5, 0.5: -0.2, 1.0: -0.26}, 0.4, 0.5, 0.1),
+        ({0.0: -0.2, 0.5: -0.5, 1.0: -0.4}, 1.0, 0.0, 0.0),
+        ({0.0: -0.2, 0.5: -0.21, 1.0: -0.4}, 0.0, 0.0, 0.3),
     ],
 )
-def test_networks_of_no_order_are_taken_alone_if_they_are_about_as_good(scores, share, monkeypatch):
+def test_networks_of_no_order_are_taken_alone_if_they_are_about_as_good(
+    scores, harm, share, doubt, monkeypatch
+):
+    """And the usual order is doubted as far as that is about as good."""
+
     def scored(copies, count, drawn):
-        return scores[drawn.keywords["choice"][0]], ()
+        share, _, doubt = drawn.keywords["choice"]
+        return scores[share] - harm * (doubt - 0.1), ()
 
     monkeypatch.setattr("cefito.recognition.held_out.score", scored)
     held: Any = SimpleNamespace(task=0, chain=SimpleNamespace(actions=[[0, 1]]))
     _, choice, _, leasts = chosen_doubt([(copies()[1], held)], RecogniserConfig(), 0, trust=1.0)
-    assert choice == (share, 1.7, 0.3)
+    assert choice == (share, 1.7, doubt)
     assert leasts == (0.0, 0.0)  # of no right copy
 
 
 def test_what_right_copies_hardly_show_is_below_a_share_of_their_5th_percentile(monkeypatch):
     """Of the ratios of neighbours, and of their medians over a copy."""
-    ratios = iter([[n, n + 100.0, n + 200.0] for n in range(1, 42)])
+    ratios = iter([[n, n + 100.0, n + 300.0] for n in range(1, 42)])
     monkeypatch.setattr("cefito.recognition.held_out.score", lambda *_: (0.0, ()))
     monkeypatch.setattr(
         "cefito.recognition.held_out.order_ratios",
