@@ -78,17 +78,20 @@ def test_metrics_of_tasks_against_the_metrics_themselves(given):
         assert part.metrics["task_accuracy"] == expected
 
 
-def test_intervals_against_a_slow_bootstrap(given):
+@pytest.mark.parametrize("groups", [None, 3])
+def test_intervals_against_a_slow_bootstrap(given, groups):
     windows, plans = given
+    windows = replace(windows, groups=windows.video % groups) if groups else windows
     found = ScoredWindows(plans, windows).intervals()
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
-    videos = np.unique(windows.video)
+    videos, units = np.unique(windows.video), np.unique(windows.units)
     assert (found.videos, found.draws, found.level) == (len(videos), 2000, 0.9)
+    assert len(units) == (groups or len(videos))
     generator = np.random.default_rng(0)
     rates, seconds = [], []
     for _ in range(2000):
-        drawn = videos[generator.integers(len(videos), size=len(videos))]
-        rows = np.concatenate([np.flatnonzero(windows.video == video) for video in drawn])
+        drawn = units[generator.integers(len(units), size=len(units))]
+        rows = np.concatenate([np.flatnonzero(windows.units == unit) for unit in drawn])
         rates.append(metrics.metric_value("success_rate", best[rows], windows.actions[rows]))
         seconds.append(
             metrics.metric_value("position_accuracy", best[rows], windows.actions[rows])[1]
