@@ -501,6 +501,12 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     named = {re.sub(r"the |\[|s\]\(.*", "", name) for name in re.split(", | and ", named)}
     assert named == {METHODS[name].title.removesuffix(", exact") for name in methods}
     assert len(named) == 11
+    others = named & {one.title.removesuffix(", exact") for one in METHODS.values() if one.paper}
+    page = (ROOT / "docs" / "planners.md").read_text(encoding="utf-8")
+    heads = {
+        name for head in re.findall("^## (.*)", page, re.M) for name in re.split("[:, ]+", head)
+    }
+    assert others - {"CEFITO"} <= heads
     assert f"You need Python {least} or newer." in readme
     assert readme.endswith(f"Licence: {project['license']}.")
     further = [f"`{name}`" for name, method in METHODS.items() if method.abilities.finetuning]

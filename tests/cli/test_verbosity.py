@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cefito.cli import console
+from cefito.cli import COMMANDS, console
 from cefito.cli.console import Volume, at_volume, split_threads, split_volume, volume
 from cefito.errors import ConfigError
 
@@ -35,6 +35,8 @@ def test_options_of_the_volume_stand_anywhere(argv, rest, chosen):
     assert split_volume(argv) == (rest, chosen)
     with pytest.raises(ConfigError, match="expected one of them"):
         split_volume(["--quiet", "--verbose", *argv])
+    for command in COMMANDS:
+        assert split_volume([command, "--quiet"]) == ([command], Volume.QUIET)
 
 
 @pytest.mark.parametrize(

@@ -473,6 +473,19 @@ def test_the_likelihood_of_a_plan_is_that_of_all_paths(chain):
     assert line.log_likelihood(seen[: line.fewest - 1]) == -np.inf
 
 
+def test_neighbours_are_asked_from_the_step_before_them_to_the_step_after(chain):
+    """Other rows change no ratio, and how usual an order is has no part in it."""
+    usual = np.repeat([0, 1, 2, 0], 3)
+    seen = np.random.default_rng(0).random((12, 5)) + 0.1
+    before, after = seen.copy(), seen.copy()
+    before[:3], after[9:] = before[:3, ::-1], after[9:, ::-1]
+    ratios, without_first, without_last = (
+        [*order_ratios(usual[None], chain, 0, rows)] for rows in (seen, before, after)
+    )
+    assert (without_first[2], without_last[0]) == (ratios[2], ratios[0])
+    assert [*order_ratios(usual[None], chain.loosened(1.0), 0, seen)] == ratios
+
+
 @pytest.mark.parametrize(
     ("other", "least", "changes"),
     [(1.0, 0.0, True), (0.01, 0.0, False), (0.01, 20.0, True), (0.01, 5.0, False)],

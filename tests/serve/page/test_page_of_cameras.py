@@ -298,8 +298,10 @@ def open_session_again(page):
 
 def test_the_page_speaks_the_language_that_is_chosen(page, address):
     page.evaluate("sessionStorage.clear()")
+    tasks = page.locator("#task option").all_text_contents()[1:]
     page.get_by_label("Language").select_option("de")
     button(page, "Kamera benutzen").wait_for()
+    assert page.locator("#task option").all_text_contents()[1:] == tasks != []
     assert page.locator("html").get_attribute("lang") == "de"
     assert page.locator("#live-now-head").inner_text() == "Jetzt"
     assert page.locator("#live-going").inner_text() == "warten auf das erste Bild"
