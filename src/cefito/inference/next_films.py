@@ -4,9 +4,9 @@ The labels of a film are expected to help by new · (1 − p · sure):
 
 - p · sure: the probability of its task · the mean probability of its steps (1 − `doubt`); 0 if no
   film of its task is labelled;
-- new: 1 − cos(m, m'), from 0 to 1, for the mean m of its rows and that of the labelled film that is
-  most alike, where rows are scaled so that those of labelled films have the mean 0. So films that
-  resemble labelled ones come last.
+- new: 1 − cos(m, m'), cut to 0 to 1. m is the mean of its rows, m' that of the labelled film that
+  is most like it; rows are scaled to mean 0 over the labelled films. So films that resemble
+  labelled ones come last.
 
 Films are chosen one after another, and each chosen one counts as labelled for those after it.
 """
@@ -41,7 +41,7 @@ from cefito.verification.findings import Deviation, UnsureStep
 logger = logging.getLogger(__name__)
 
 _TINY = 1e-9
-_CONSTANT = 0.1  # deviations of each feature
+_CONSTANT = 0.1  # of `mean_of`, in deviations of each feature
 _STRETCH, _SHARE, _STRETCHES = 30.0, 6, 3  # seconds at most; films have six of them or more
 _LITTLE = 0.05  # mean probability of other labels from which on a stretch is worth a look
 
@@ -118,7 +118,7 @@ class FilmToLabel:
     """A film without labels, as its recogniser sees it."""
 
     track: Track
-    mean: Rows  # as those of labelled films [D + 1]; [0] without these
+    mean: Rows  # as of `mean_of` [D + 1]; [0] without labelled films
     stretches: tuple[Stretch, ...]
     doubtful: tuple[str, ...] = ()  # as of `NextFilm`
 
