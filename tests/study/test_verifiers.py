@@ -12,7 +12,9 @@ from cefito.evaluation.statistics import DRAWS, resampled
 from cefito.inference.verification import open_verifier
 from cefito.study.promises import missed, missed_curve
 from cefito.study.rendering import NONE, resampled_legend
-from cefito.study.verifiers import VERIFIERS, compare_verifiers, scores, summed
+from cefito.study.verifiers import VERIFIERS, RightVideos, compare_verifiers, scores, summed
+from cefito.tracks.document import Choices
+from cefito.tracks.reading import read
 
 HEAD = "video,task,step,start,end,split,error\n"
 TOYS = {"car": ["base", "wheel", "door", "roof"], "truck": ["base", "wheel", "crane", "roof"]}
@@ -50,6 +52,7 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     assert recall["never"] == 0
     assert (recall["always"], precision["always"]) == (100, round(400 / 13, 1))
     assert (recall["after-first"], precision["after-first"]) == (75, 37.5)  # 3 of 8 steps
+    assert (recall["late-step"], precision["late-step"]) == (75, 37.5)  # from the second of 4 on
     assert (recall["unseen-step"], precision["unseen-step"]) == (25, 100)
     assert (recall["unseen-pair"], precision["unseen-pair"]) == (75, 100)
     assert (recall["one-step-memory"], precision["one-step-memory"]) == (100, 100)
@@ -80,6 +83,19 @@ def test_each_verifier_says_what_its_line_promises(table, tmp_path):
     assert "promised 1 false alarm an hour: training videos are too few" in str(shown.notes)
     table.write_text(table.read_text().replace("b,car,wheel", "b,car,door"))  # of a test video
     assert compare_verifiers(table, None, ["ours"])[1]["rows"]["ours"]["least"] == least
+
+
+def test_half_of_the_steps_is_of_right_videos_of_the_task(table):
+    """Of trucks, and of a task without right videos, the mean number; of cars all have four."""
+    more = [lines(f"long{n}", "truck", [*"abcdefghijkl"][:n]) for n in (8, 12)]
+    table.write_text(HEAD + lines("car", "car", TOYS["car"]) + "".join(more))
+    right = read([table], Choices()).tracks
+    judge = VERIFIERS["late-step"].learn(RightVideos(right, open_verifier(table)[1]))
+    halves = [
+        judge(right[-1].model_copy(update={"task": task})) for task in ("truck", "car", "bus")
+    ]
+    assert [[chance >= 0.5 for chance in half].index(True) for half in halves] == [4, 1, 3]
+    assert halves[1][3:] == [1] * 9
 
 
 def test_graphs_of_counts_and_of_likelihood(tmp_path):

@@ -181,7 +181,7 @@ def compare(
         published: Show published results below the rule.
         verifiers: Compare verifiers instead, which learn from the split train of a table with the
             columns split and error, and judge each step of the split test from those before it,
-            separated by commas: never, always, after-first, unseen-step, unseen-pair,
+            separated by commas: never, always, after-first, late-step, unseen-step, unseen-pair,
             one-step-memory, count-graph, graph, ours; with --out, --columns, --graphs and --json
             alone.
         graphs: File of the right graphs of tasks, as cefito graph --out writes it, by which the

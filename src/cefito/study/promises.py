@@ -75,8 +75,7 @@ def kept_promises(
         else:
             counts = test.alarms(least)
             kept = least, float(counts.sum() / sizes.sum()), *video_interval(counts, sizes)
-        names = ("least", "kept", "low", "high")
-        values = dict(zip(names, kept, strict=True))
+        values = dict(zip(("least", "kept", "low", "high"), kept, strict=True))
         fields = {"promised": alarms, "per_steps": per_steps, "videos": len(sizes)}
         promises.append(KeptPromise.model_validate(fields | values))
     return promises

@@ -157,13 +157,9 @@ def latex(table: Table) -> str:
     Its label is `tab:` and the words of its title. It takes the packages `booktabs`,
     `threeparttable` and `adjustbox`.
     """
-    marks: dict[int, Callable[[str], str]] = {
-        0: str,
-        1: r"\textbf{{{}}}".format,
-        2: r"\underline{{{}}}".format,
-    }
+    marks = "{}", r"\textbf{{{}}}", r"\underline{{{}}}"  # by rank
     body = [
-        " & ".join(marks[entry.rank](_in_latex(entry.text)) for entry in line) + r" \\"
+        " & ".join(marks[entry.rank].format(_in_latex(entry.text)) for entry in line) + r" \\"
         for line in table.lines
     ]
     if table.below:

@@ -88,6 +88,17 @@ def _unseen(of: Callable[[Track], list[Any]], known: RightVideos) -> Judge:
     return lambda video: [float(key not in seen) for key in of(video)]
 
 
+def _late(known: RightVideos) -> Judge:
+    """Return p = (steps before + 1) / mean steps of right videos, of all if the task has none."""
+
+    def judged(video: Track) -> list[float]:
+        of_task = [one for one in known.right if one.task == video.task] or known.right
+        usual = sum(len(one.steps) for one in of_task) / len(of_task)
+        return [min(place / usual, 1.0) for place in range(1, len(video.steps) + 1)]
+
+    return judged
+
+
 def _counted(order: TaskOrder) -> TaskOrder:
     """Return an order whose graph is of counts alone: orders that 9 of 10 videos keep."""
     return replace(order, places=order.places[:0])
@@ -136,6 +147,7 @@ VERIFIERS: dict[str, VerifierRow] = {
         "every step but the first, before which there is none that it could contradict",
         lambda _: lambda video: [float(place > 0) for place, _ in enumerate(video.steps)],
     ),
+    "late-step": VerifierRow("from half of the steps on that right videos of its task have", _late),
     "unseen-step": VerifierRow(
         "a name that no right video of any task has", partial(_unseen, _names)
     ),
@@ -212,9 +224,7 @@ def compare_verifiers(
         rows[name] = {"least": round(least, 4)}
         rows[name] |= {score: round(value.mean, 1) for score, value in resampled_scores.items()}
         if len(test) > 1:  # a single video cannot be resampled
-            rows[name]["intervals"] = {
-                score: value.rounded() for score, value in resampled_scores.items()
-            }
+            rows[name]["intervals"] = {of: each.rounded() for of, each in resampled_scores.items()}
         if official and name in GRAPHS:
             orders = {task: GRAPHS[name](known.verifier.orders[task]) for task in official}
             pairs = [
@@ -255,8 +265,9 @@ def right_parts(verifier: Verifier, test: Iterable[Track]) -> Iterator[RightFind
         steps = video.steps[: right_part([step.wrong for step in video.steps])]
         if not steps:
             continue
-        part = video.model_copy(update={"steps": steps})
-        (ours,) = bound([part], verifier.taxonomy, unknown=True)
+        (ours,) = bound(
+            [video.model_copy(update={"steps": steps})], verifier.taxonomy, unknown=True
+        )
         findings = verified(verifier, ours, least=0.0, online=True).deviations
         rows = [(finding.probability, finding.step is not None, -1) for finding in findings]
         yield -1, max(step.end for step in steps) / 3600, len(steps), rows
