@@ -183,6 +183,9 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     seldom = "warm the pot (10.0 % missing; in 1 of 9)"
     assert f"Not seen, but not found to be missing {seldom}" in " ".join(texts(tree).split())
     assert "100 %" not in texts(tree)  # of the task
+    assert texts(tree).count(limits[0]) == 1  # of both films
+    (link,) = {one.get("href") for one in tree.iter(f"{ELEMENT}a") if "unseen" in texts(one)}
+    assert limits[0] in texts(next(one for one in tree.iter() if one.get("id") == link[1:]))
     assert "What is left to do, if it is make tea" in texts(tree)
     show_verified(films, 0.5)
     said = capsys.readouterr().err
@@ -233,7 +236,9 @@ def test_tables_for_spreadsheets(folder):
     sheets = openpyxl.load_workbook(book)
     assert sheets.sheetnames == ["videos", "findings", "steps", "durations"]
     cells = {sheet.title: [*sheet.iter_rows(values_only=True)] for sheet in sheets}
-    assert cells["videos"][2] == ("=slow", "Bob", "make tea", 3, 2, "add leaves", None, None)
+    found = "pour water: too long; add leaves: missing"
+    slow = "=slow", "Bob", "make tea", 3, 2, found, "add leaves", None, None
+    assert cells["videos"][2] == slow
     assert sheets["videos"]["A3"].data_type == "s"  # no formula
     assert len(cells["findings"]) == 4
     assert len(cells["steps"]) == 1 + 4 + 3

@@ -1,8 +1,10 @@
 """Files of the orders of tasks."""
 
 import json
+import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Video
@@ -32,6 +34,23 @@ def test_files_of_orders(tmp_path, edges):
     path.write_text(graph_text(orders, TAXONOMY, "json"))
     assert read_orders(path, TAXONOMY) == orders
     assert "Käse &amp; &lt;b&gt;" in graph_picture(orders, TAXONOMY)
+
+
+def test_an_edge_does_not_pass_behind_boxes():
+    """0 → 1 → 2 → 3 and 0 → 3, which has a row of its own below 1 and 2."""
+    picture = graph_picture({0: ((0, 1), (1, 2), (2, 3), (0, 3))}, TAXONOMY)
+    boxes = re.findall(r"<rect x='([\d.]+)' y='(\d+)' width='([\d.]+)' height='(\d+)'", picture)
+    boxes = [[float(number) for number in box] for box in boxes]
+    assert len(boxes) == 4
+    for curve in re.findall(r"<path d='(M[^']+)' fill='none'", picture):
+        numbers = np.array([float(number) for number in re.findall(r"[\d.]+", curve)])
+        for x, y in numbers.reshape(-1, 2):
+            inside = [
+                left < x < left + width and top < y < top + height
+                for left, top, width, height in boxes
+            ]
+            assert not any(inside), curve
+    assert picture.count("<path d='M") == 5  # with the arrow's head
 
 
 def test_steps_of_few_videos_are_optional(tmp_path):

@@ -210,7 +210,10 @@ def test_mistakes_in_videos_that_count_as_right_are_said():
     assert said([usual, exchanged] * 6) == []
     others = [0, 1, 2], [0, 2, 3], [0, 1, 3]
     assert len(said([usual] * 9 + [*others])) == 1
-    assert said([usual] * 8 + [*others]) == []  # too many
+    (note,) = said([usual] * 8 + [*others])  # the surest of them, at most a quarter of all
+    assert note.startswith("3 training videos")
+    assert note.count("' missing (") == 2
+    assert "and 1 more" in note
 
 
 def test_steps_that_are_usually_repeated_are_no_errors():

@@ -39,6 +39,12 @@ Steps of a video are counted from 1. A plan begins at the start of one and leads
 _SETTINGS = ("frames", "rate", "size", "layer")  # with which an encoder is opened again
 
 
+def _features_of(data: Path) -> Path:
+    """Return where `data prepare --videos` or `quickstart --films` writes features of films."""
+    beside = Path(f"{data}-features"), data.parent.parent / "features"
+    return next((folder for folder in beside if folder.is_dir()), beside[0])
+
+
 @dataclass(frozen=True)
 class ObservationRecipe:
     """How the observations of a run are made of videos; can be sent to another process."""
@@ -56,7 +62,7 @@ class ObservationRecipe:
     @classmethod
     def of(cls, run: OpenedRun) -> ObservationRecipe:
         """Return the recipe of a run."""
-        observed = run.info.dataset.observed or {}
+        observed, data = run.info.dataset.observed or {}, run.info.dataset.path
         taxonomy = run.taxonomy
         return cls(
             place=run.place,
@@ -69,8 +75,7 @@ class ObservationRecipe:
                 *(task.name for task in taxonomy.tasks),
                 *(action.name for action in taxonomy.actions),
             ),
-            # where `cefito data prepare --videos` writes them
-            stored=Path(f"{run.info.dataset.path}-features") if run.info.dataset.path else None,
+            stored=None if data is None else _features_of(Path(data)),
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -18,6 +19,7 @@ from cefito.markup import counted, film_percent, listed, percent
 from cefito.parts.opened import OpenedRun
 from cefito.progress import Progress
 from cefito.tracks import Track
+from cefito.verification.findings import Deviation
 from cefito.verification.order_files import read_orders
 from cefito.verification.verifier import Verifier
 
@@ -186,19 +188,21 @@ def other_task(name: str, probability: float) -> str:
 
 
 def among_right(verifier: Verifier, videos: Iterable[Video]) -> Iterator[str]:
-    """Say which few of the right training videos show what would be a mistake in others."""
+    """Say which right training videos show what would be a mistake in others, the surest first."""
     training = [video for video in videos if video.split == "train"]
-    right = sum(video.clean for video in training)
-    found = dict[str, list[str]]()
+    most = max(1, sum(video.clean for video in training) // 4)  # where more are, orders differ
+    mistakes, words = defaultdict[str, list[Deviation]](list), []
     for video, one in verifier.among_right(training):
-        words = f"'{one.name}' {one.words} ({percent(one.probability)})"
-        found.setdefault(video.video_id, []).append(words)
-    if 0 < len(found) <= right / 4:  # else orders differ
-        said = listed([f"'{video}': {', '.join(words)}" for video, words in found.items()], _SHOWN)
-        count = counted(len(found), "training video")
+        mistakes[video.video_id].append(one)
+    surest = sorted(mistakes.items(), key=lambda video: -max(one.probability for one in video[1]))
+    for name, deviations in surest:
+        said = (f"'{one.name}' {one.words} ({percent(one.probability)})" for one in deviations)
+        words.append(f"'{name}': {', '.join(said)}")
+    if words:
         yield (
-            f"{count} without a label of an error would be found to have a mistake by the others "
-            f"({said}). What counts as right is found less: label true mistakes, such as "
+            f"{counted(len(words), 'training video')} without a label of an error would be found "
+            f"to have a mistake by the others ({listed(words, min(most, _SHOWN))}). Correct wrong "
+            "labels. What counts as right is found less: label true mistakes, such as "
             "'Order Error' or 'missing: NAME' in the column error"
         )
 

@@ -90,14 +90,16 @@ def _not_verified(left_out: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
-    yield "video", "worker", "task", "steps", "findings", "to do", "not seen", "left open"
+    heads = "video", "worker", "task", "steps", "findings", "found", "to do", "not seen"
+    yield *heads, "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
+        mistakes = "; ".join(f"{one.name}: {one.words}" for one in video.deviations)
         others = "; ".join(video.passed_over)
-        texts = ", ".join(video.repair), others, "; ".join(video.left_open)
+        texts = mistakes, ", ".join(video.repair), others, "; ".join(video.left_open)
         yield video.video, video.group, video.task, *counts, *texts
     for name, reason in _not_verified(left_out):
-        yield name, "", "", None, None, "", "", reason
+        yield name, "", "", None, None, "", "", "", reason
 
 
 def _findings(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:

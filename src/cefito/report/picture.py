@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
+from statistics import mean
+from typing import Any
 
 from cefito.data.vocabulary import Taxonomy
 from cefito.markup import plain, shortened
@@ -107,33 +110,56 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
     for task, edges in orders.items():
         parts.append(_text(_GAP, top + 13, taxonomy.tasks[task].name, "font-weight='bold'"))
         top += _LINE + _GAP
-        column = dict.fromkeys(taxonomy.tasks[task].actions, 0)
-        for _ in column:  # the longest way to each action
-            for a, b in edges:
-                column[b] = max(column[b], column[a] + 1)
-        members = [
-            [a for a, at in column.items() if at == n] for n in range(max(column.values()) + 1)
-        ]
+        actions = taxonomy.tasks[task].actions
+        ways, columns = _columns(edges, actions)
         places = {
-            action: (_GAP + at * _ACROSS, top + row * (_STRIP + 2 * _GAP))
-            for at, own in enumerate(members)
-            for row, action in enumerate(own)
+            place: (_GAP + at * _ACROSS, top + row * (_STRIP + 2 * _GAP))
+            for at, members in enumerate(columns)
+            for row, place in enumerate(members)
         }
-        for a, b in edges:
-            (x, y), (right, down) = places[a], places[b]
-            x, middle = x + _ACROSS - 4 * _GAP, (x + _ACROSS - 4 * _GAP + right) / 2
-            y, down = y + _STRIP // 2, down + _STRIP // 2
-            curve = f"M{x} {y}C{middle} {y} {middle} {down} {right} {down}"
+        for way in ways:
+            curve = ""
+            for here, there in pairwise(way):
+                (x, y), (right, down) = places[here], places[there]
+                x, middle = x + _ACROSS - 4 * _GAP, (x + _ACROSS - 4 * _GAP + right) / 2
+                y, down = y + _STRIP // 2, down + _STRIP // 2
+                curve += f"{'L' if curve else 'M'}{x} {y}"
+                curve += f"C{middle} {y} {middle} {down} {right} {down}"
             parts.append(f"<path d='{curve}' fill='none' stroke='#888' marker-end='url(#to)'/>")
-        for action, (x, y) in places.items():
-            name = taxonomy.actions[action].name
+        for action in actions:
+            (x, y), name = places[action], taxonomy.actions[action].name
             parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name))
             parts.append(_text(x + 4, y + 15, shortened(name, _IN_BOX)))
-        top += max(map(len, members)) * (_STRIP + 2 * _GAP) + _LINE
-        width = max(width, len(members) * _ACROSS)
+        top += max(map(len, columns)) * (_STRIP + 2 * _GAP) + _LINE
+        width = max(width, len(columns) * _ACROSS)
     arrow = "<marker id='to' viewBox='0 0 8 8' refX='8' refY='4' markerWidth='7' "
     arrow += "markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='#888'/></marker>"
     return "\n".join(_document([arrow, *parts], top, "Orders of steps", width)) + "\n"
+
+
+def _columns(edges: Edges, actions: Sequence[int]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return the places that each edge passes, and the places of each column from the top.
+
+    A place is an action, or (a, b, column) where the edge (a, b) passes a column.
+    """
+    column = dict.fromkeys(actions, 0)
+    for _ in column:  # the longest way to each action
+        for a, b in edges:
+            column[b] = max(column[b], column[a] + 1)
+    ways: list[list[Any]] = [
+        [a, *((a, b, n) for n in range(column[a] + 1, column[b])), b] for a, b in edges
+    ]
+    columns: list[list[Any]] = [[] for _ in range(max(column.values()) + 1)]
+    for action, at in column.items():
+        columns[at].append(action)
+    for passed in (passed for way in ways for passed in way[1:-1]):
+        columns[passed[2]].append(passed)
+    rows = dict[Any, int]()
+    pairs = [pair for way in ways for pair in pairwise(way)]
+    for members in columns:  # as high as what comes before, on average
+        members.sort(key=lambda place: mean([rows[a] for a, b in pairs if b == place] or [0]))
+        rows |= {place: row for row, place in enumerate(members)}
+    return ways, columns
 
 
 def _axis(seconds: float, scale: float, top: int) -> Iterable[str]:

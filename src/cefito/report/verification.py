@@ -9,7 +9,7 @@ import base64
 import logging
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -171,6 +171,7 @@ def save_verification(
     addresses = {video.video: _address(films.of(video), path.parent) for video in videos}
     rows = durations(videos, verifier)
     workers = sorted({worker for row in rows for worker in row.means})
+    limits = Counter(note for video in videos for note in video.limits)
     page = (
         environment()
         .get_template("verification.html.j2")
@@ -186,6 +187,7 @@ def save_verification(
             clock=clock,
             caution=CAUTION,
             left_out=left_out,
+            shared=[note for note, count in limits.items() if count > 1],
             film_percent=film_percent,
         )
     )

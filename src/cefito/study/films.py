@@ -33,6 +33,7 @@ from cefito.tracks import Track
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import find_steps, in_one_spelling, read
 from cefito.verification.findings import LEAST
+from cefito.verification.verifier import Verifier
 
 LONGEST = 6
 """Most steps of a plan, if films have as many."""
@@ -133,11 +134,11 @@ def run_films(
         how: dict[str, Any] = {"name": folder.resolve().name, "videos": folder, "timeline": True}
         dataset = prepare(source, features, place / "data", progress=progress, **how)
     absent = _without_film(source, files, films)
+    notes += among_right(Verifier.fit(dataset.videos, dataset.taxonomy), dataset.videos)
     notes += [*absent.values(), *_account(dataset.provenance["preparation"], absent)]
     new = {path: file for path, file in rows.items() if path not in films.values()}
     labelled_films = counted(len(dataset.videos), "labelled film")
-    tell(f"to learn from: {labelled_films}; without labels: {len(new)}")
-    for note in notes:
+    for note in (f"to learn from: {labelled_films}; without labels: {len(new)}", *notes):
         tell(note)
     told = len(notes)
     run = train_run(
@@ -151,7 +152,6 @@ def run_films(
         progress=progress,
         reuse=True,
     )
-    notes += among_right(run.own_verifier, dataset.videos)
     if new:
         verified = _new_films(run, new, choices, notes)
     else:
