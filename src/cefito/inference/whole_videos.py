@@ -192,12 +192,12 @@ def among_right(verifier: Verifier, videos: Iterable[Video]) -> Iterator[str]:
     training = [video for video in videos if video.split == "train"]
     most = max(1, sum(video.clean for video in training) // 4)  # where more are, orders differ
     mistakes, words = defaultdict[str, list[Deviation]](list), []
-    for video, one in verifier.among_right(training):
-        mistakes[video.video_id].append(one)
-    surest = sorted(mistakes.items(), key=lambda video: -max(one.probability for one in video[1]))
+    for video, mistake in verifier.among_right(training):
+        mistakes[video.video_id].append(mistake)
+    surest = sorted(mistakes.items(), key=lambda pair: -max(m.probability for m in pair[1]))
     for name, deviations in surest:
-        said = (f"'{one.name}' {one.words} ({percent(one.probability)})" for one in deviations)
-        words.append(f"'{name}': {', '.join(said)}")
+        texts = (f"'{m.name}' {m.words} ({percent(m.probability)})" for m in deviations)
+        words.append(f"'{name}': {', '.join(texts)}")
     if words:
         yield (
             f"{counted(len(words), 'training video')} without a label of an error would be found "

@@ -94,9 +94,9 @@ def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterabl
     yield *heads, "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
-        mistakes = "; ".join(f"{one.name}: {one.words}" for one in video.deviations)
-        others = "; ".join(video.passed_over)
-        texts = mistakes, ", ".join(video.repair), others, "; ".join(video.left_open)
+        mistakes = "; ".join(f"{mistake.name}: {mistake.words}" for mistake in video.deviations)
+        left = "; ".join(video.passed_over), "; ".join(video.left_open)
+        texts = mistakes, ", ".join(video.repair), *left
         yield video.video, video.group, video.task, *counts, *texts
     for name, reason in _not_verified(left_out):
         yield name, "", "", None, None, "", "", "", reason

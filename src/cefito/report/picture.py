@@ -149,13 +149,12 @@ def _columns(edges: Edges, actions: Sequence[int]) -> tuple[list[list[Any]], lis
     ways: list[list[Any]] = [
         [a, *((a, b, n) for n in range(column[a] + 1, column[b])), b] for a, b in edges
     ]
-    columns: list[list[Any]] = [[] for _ in range(max(column.values()) + 1)]
-    for action, at in column.items():
-        columns[at].append(action)
-    for passed in (passed for way in ways for passed in way[1:-1]):
-        columns[passed[2]].append(passed)
-    rows = dict[Any, int]()
-    pairs = [pair for way in ways for pair in pairwise(way)]
+    passed = [place for way in ways for place in way[1:-1]]
+    columns: list[list[Any]] = [
+        [*(a for a in actions if column[a] == n), *(place for place in passed if place[2] == n)]
+        for n in range(max(column.values()) + 1)
+    ]
+    rows, pairs = dict[Any, int](), [pair for way in ways for pair in pairwise(way)]
     for members in columns:  # as high as what comes before, on average
         members.sort(key=lambda place: mean([rows[a] for a, b in pairs if b == place] or [0]))
         rows |= {place: row for row, place in enumerate(members)}
