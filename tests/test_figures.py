@@ -1031,6 +1031,8 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
             )
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
         yield page, f"With {one['stations']} stations"
+        if page == "serve":
+            yield page, f"stations and one of {NUMBERS[one['processes']]} processes killed every"
         if page == "operate":
             named = re.findall(r"`(--machines [^`]*)`, `stations-valkey-killed", text_of(page))[0]
             parts = re.findall(r"--\w+ \d+", named)
@@ -1047,8 +1049,12 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     yield "operate", "One process follows a hundred stations that send rows, and"
     each = ([one["load_average"] for one in results if one["processes"] == n] for n in (1, 2))
     loads = (half_up(end(loads), "1") for loads in each for end in (min, max))
-    told = "(a load of {} to {} with one process, of {} to {} with two; the service"
-    yield "serve", told.format(*loads)
+    told = f"on {NUMBERS[read('stations')['machine']['cores']]} cores which other programs used,"
+    told += " too (a load of {} to {} with one process, of {} to {} with two; the service and its "
+    yield "serve", told.format(*loads) + "clients had a raised priority)"
+    assert "both had a raised priority" in read("stations")["note"]
+    assert {one["dataset"] for one in results} == {"ikea"}
+    yield "serve", "Stations that send a row of IKEA ASM a second"
     row = mean(1000 * one["cpu_share"] / one["answered_per_second"] for one in results[3:5])
     yield "serve", f"With brief answers a row took {row:.0f} ms of a core"
     each = [one["mib_per_station"] for one in results if one["stations"] >= 50]
@@ -1070,11 +1076,16 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     yield "serve", f"A row of a live session took {rows} of a core, a picture {shown}."
     idle = [one for one in http if one.get("note", "").endswith("idle")]
     assert [one["missed"] for one in idle] == [0] * 3
-    yield "serve", f"`sessions-http.json`) missed none of {asked}"
+    assert idle[0]["dataset"].startswith("ikea-asm")
+    told = (
+        f"`sessions-http.json`) missed none of {asked} seconds, with one row of IKEA ASM a second"
+    )
+    yield "serve", told
     told = f"{NUMBERS[measured['clients']].capitalize()} sessions at once on"
     yield "serve", f"{told} {NUMBERS[measured['machine']['cores']]} idle cores"
     busy = [max(one["missed"] for one in http if one["sent"] == sent) for sent in spent]
-    yield "serve", "they missed {} with rows and {} with pictures".format(*busy)
+    told = f"On {NUMBERS[measured['machine']['cores']]} cores that other programs used, too, they"
+    yield "serve", told + " missed {} with rows and {} with pictures".format(*busy)
     first, *_, last = [(one["median_ms"] / 1000, one["p95_ms"] / 1000) for one in idle]
     yield "serve", "(median latency {:.2f} s, 95 % below {:.2f} s)".format(*first)
     yield "serve", "with one picture a second each ({:.2f} s, {:.2f} s)".format(*last)
@@ -1092,9 +1103,15 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     waits = [flood[how][key] / 1000 for how in ("flooded", "alone") for key in ("p50_ms", "p99_ms")]
     told = "waited {:.1f} s in the median (99 %: {:.1f} s; alone {:.1f} s, {:.1f} s;"
     yield "serve", told.format(*waits)
+    assert "with a small recogniser; two cores" in read("flood")["run"]
+    loads = (flood[how]["load_average"] for how in ("alone", "flooded"))
+    told = "a small run of IKEA ASM), on two cores that other programs used, too (a load of {:.0f}"
+    yield "serve", (told + " to {:.0f}); before gaps").format(*loads)
+    assert "--seconds 60" in read("flood")["command"]
     before = read("flood")["before (ec07608a)"]["flooded"]
     plans = before["statuses"]["plans"]["200"], before["plans"]
-    yield "serve", "before gaps had a closed form, {} of {} plans were answered".format(*plans)
+    told = "before gaps had a closed form, {} of {} plans were answered in a minute."
+    yield "serve", told.format(*plans)
     assert "--upgrades 6 --sessions 20 " in read("upgrades")["command"]
     assert read("upgrades")["dataset"] == "ikea"
     yield "operate", "Over six upgrades, with 20 sessions opened on each version"

@@ -87,6 +87,7 @@ def test_rows_of_a_video_need_no_boundaries(client, run_with_recogniser, seen):
     session.finish()
     assert [step["action"] for step in over["done"]] == [s.action for s in session.followed().done]
     assert over["now"] is None
+    assert ended["notes"] == [*session.notes]
     later = tell(client, state, rows=[{"at": len(seen), "row": seen[-1].tolist()}])
     assert later["finished"] < ended["finished"] == 1
     end(client, state)
@@ -274,7 +275,8 @@ def test_sessions_go_on_when_the_service_begins_anew(
     assert tell(after, steps, done=2)["number"] == steps["number"] + 1
     again = tell(after, rows, rows=[{"at": 0, "row": None}])
     assert again == late(rows)
-    assert tell(after, rows, rows=[{"at": 6, "row": None}])["number"] == rows["number"] + 1
+    further = tell(after, rows, rows=[{"at": 0, "row": None}, {"at": 6, "row": None}])
+    assert (further["number"], further["followed"]["seconds"]) == (rows["number"] + 1, 7)
     end(after, steps)
     assert {*folder.iterdir()} == {file, mine}
     assert folder.stat().st_mode & 0o077 == 0
@@ -435,8 +437,9 @@ def test_a_long_session_is_read_in_several_requests(
     for _ in range(2):
         jobs.left = 4
         read(after, state, 504)
-    jobs.left = math.inf
+    jobs.left, jobs.asked = math.inf, 0
     assert read(after, state) == state
+    assert jobs.asked < 8  # rows before were applied by the requests before
 
 
 @pytest.mark.nightly

@@ -106,6 +106,9 @@ def test_steps_choose_among_runs(client, video):
     window = {"id": video.video_id}
     assert ask(client, run=None, steps=4, video=window)["run"] == "run"
     assert ask(client, run=None, horizon=2, video=window)["run"] == "short"
+    runs = client.get("/v1/model").json()["runs"]
+    several = [(one["name"], one["shortest"], one["horizon"]) for one in runs if one["any_length"]]
+    assert several == [("run", 1, 4)]
     value = ask(client, 422, run=None, steps=3, video=window)
     assert "2 runs fit; there are 'run' (steps 1-4), 'tea' (horizon 3)," in value["detail"]
 

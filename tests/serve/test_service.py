@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -91,6 +92,7 @@ def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
         {"method": "exhaustive", "objective": "energy", "tasks": 1},
         {"method": "guided", "objective": "fitted"},
         {"method": "auto", "budget_gflop": 0.0, "objective": "chain", "tasks": 2},
+        {"method": "auto", "budget_gflop": 0.0, "objective": "energy"},
     ],
 )
 def test_the_search_can_be_chosen(client, place, run, windows, changes):
@@ -98,7 +100,9 @@ def test_the_search_can_be_chosen(client, place, run, windows, changes):
     asked = {names.get(name, name): value for name, value in changes.items()}
     reply = ask(client, run="tea", observations=place.observations(), top_k=3, **asked)
     other = run.with_search(**changes)
-    assert plans_of(reply) == [p.actions for p in expected(other, windows, top_k=3).plans]
+    known = expected(other, windows, top_k=3)
+    assert plans_of(reply) == [p.actions for p in known.plans]
+    assert (reply["exact"], reply["evaluated"]) == (known.exact, asdict(known.evaluated))
     assert reply["search"]["method"] == changes["method"]
 
 
@@ -118,6 +122,17 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     asked |= {"pin": {"1": name}}
     query = {"observations": place.observations(), "task": run.taxonomy.tasks[task].name}
     assert plans_of(ask(client, run="tea", constraints=asked, **query)) == plans_of(reply)
+    search = {"objective": "energy", "tasks": 1}
+    free = expected(run.with_search(**search), windows).plans
+    first, second, _ = free[0].actions
+    for asked, named in (
+        ({"no_repeats": True}, NamedConstraints(no_repeats=True)),
+        ({"before": [[second, first]]}, NamedConstraints(before=((second, first),))),
+    ):
+        reply = ask(client, run="tea", constraints=asked, **search, **query | {"task": None})
+        known = expected(run.with_search(**search), windows, constraints=named)
+        assert plans_of(reply) == [plan.actions for plan in known.plans]
+        assert known.plans != free
 
 
 def test_an_expensive_search_is_refused_before_it_begins(serving, place):
@@ -207,7 +222,8 @@ def test_the_list_of_videos(client, place):
     task = first["task"]
     some = client.get("/v1/videos", params={"run": "tea", "task": task["name"], "limit": 1})
     assert [video["task"] for video in some.json()["videos"]] == [task]
-    assert some.json()["total"] > 1
+    ours = [video for video in place.world.videos if video.task == task["id"]]
+    assert some.json()["total"] == len(ours) < len(place.world.videos)
     later = client.get("/v1/videos", params={"run": "tea", "offset": 1, "limit": 1}).json()
     assert later["videos"][0]["id"] == place.world.videos[1].video_id
     assert client.get("/v1/videos", params={"run": "tea", "task": "x"}).status_code == 422
@@ -227,6 +243,7 @@ def test_a_search_of_videos(client, place):
     name = world.taxonomy.actions[world.videos[-1].steps[0].action].name
     words = f"{last}  {name.upper()}"
     assert found(search=words) == [last]
+    assert found(search=f"{last} {world.taxonomy.tasks[world.videos[-1].task].name}") == [last]
     assert found(search=f"{words} no-such") == []
     long = [video.video_id for video in world.videos if len(video.steps) >= 3]
     assert sorted(found(windows=True)) == sorted(long)

@@ -104,9 +104,10 @@ def test_a_session_is_the_library_s(client, run_of_lengths, video, rows):
     same(read(client, state, top_k=3, steps=2), session, 3, 2)
     assert state["goal"] is False
     end(client, state)
-    others = begin(client, horizon=4, done=[actions[0], name])
-    same(others, Session(run_of_lengths, done=[actions[0]] * 2))
-    end(client, others)
+    for done in ([actions[0], name], None):
+        others = begin(client, horizon=4, done=done)
+        same(others, Session(run_of_lengths, done=done))
+        end(client, others)
     problem = read(client, state, 404)
     assert problem["type"] == "urn:cefito:not-found"
     assert "POST /v1/sessions opens one" in problem["detail"]

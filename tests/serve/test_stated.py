@@ -32,7 +32,7 @@ from cefito.serve.settings import Limits
 from grey_videos import jpeg
 from serve.live_sessions import begin, end, read, tell, until
 from serve.test_process import Server
-from serve.test_supervisor import Client, metrics, workers
+from serve.test_supervisor import Client, children, metrics, workers
 from tiny_models import tiny_dinov2
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -120,7 +120,9 @@ def test_no_other_server_is_contacted(serving, place, run_of_lengths, monkeypatc
     tell(client, state, done=0)
     end(client, state)
     for path in ("/", "/session", "/docs", "/openapi.json", "/v1/model", "/v1/videos", "/metrics"):
-        assert client.get(path).status_code == 200
+        page = client.get(path)
+        assert page.status_code == 200
+        assert ('id="simulated">' in page.text) == (path in ("/", "/session"))  # marked
     assert client.post("/v1/plan", json={"task": 0}).status_code == 200
     assert asked == []
 
@@ -204,11 +206,19 @@ def test_requests_of_many_rows_leave_a_worker_to_others(serving, run_with_recogn
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_several_processes_have_all_limits_each_and_a_temporary_folder(run_with_recogniser):
+def test_several_processes_have_all_limits_each_and_a_temporary_folder(
+    run_with_recogniser, tmp_path
+):
     """Two sessions each, which are kept when processes are killed, and end with the service."""
-    each = "--sessions", "2", "--client-sessions", "2", "--workers", "1"
+    pytest.importorskip("transformers")
+    each = "--sessions", "2", "--client-sessions", "2", "--workers", "1", "--queue", "7"
+    each += ("--encoder", str(tiny_dinov2(tmp_path / "dinov2", size=24)))
     with Server(run_with_recogniser.folder, "--processes", "2", *each) as server:
         client = Client(server.port)
+        limits = [client.ask("GET", "/v1/model")[1]["limits"] for _ in range(2)]  # in turn
+        assert [of["queue"] for of in limits] == [7, 7]
+        for worker in workers(server):  # each has a process that encodes
+            until(lambda worker=worker: children(worker))
         states = [client.ask("POST", "/v1/sessions", {})[1] for _ in range(4)]
         assert client.ask("POST", "/v1/sessions", {})[0] == 429
         asked, running = [server.later({"task": 0, "top_k": 2}) for _ in range(6)], "cefito_running"

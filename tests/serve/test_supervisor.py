@@ -147,10 +147,15 @@ class Client:
 
 def workers(server: Server) -> list[int]:
     """Ids of the processes of a service."""
-    tasks = Path(f"/proc/{server.process.pid}/task")
+    return children(server.process.pid)
+
+
+def children(parent: int) -> list[int]:
+    """Ids of the processes that a process has started."""
+    tasks = Path(f"/proc/{parent}/task")
     if not tasks.exists():
         pytest.skip("ids of processes are found in /proc")
-    found = [pid for children in tasks.glob("*/children") for pid in children.read_text().split()]
+    found = [pid for of_task in tasks.glob("*/children") for pid in of_task.read_text().split()]
     return sorted(map(int, found))
 
 

@@ -100,6 +100,7 @@ def test_three_steps_and_an_undo(page, drawn):
     same(page, session, run)
     assert page.locator("#live-now-head").evaluate("one => one === document.activeElement")
     assert f"Done: {first}." in page.locator("#live-said").inner_text()
+    assert page.locator("#live-going").inner_text() == session.next_steps(1)[0][0]
     for name in STEPS[1:]:
         session.done(name)
         page.get_by_label("another step", exact=True).select_option(label=name)
