@@ -48,7 +48,7 @@ from cefito.inference.whole_videos import Reading
 from cefito.planners.cefito.hypotheses import _PLAUSIBLE
 from cefito.planners.methods import METHODS, load_config, run_settings
 from cefito.progress import silent
-from cefito.recognition import stream
+from cefito.recognition import segmental, stream
 from cefito.recognition.methods import RECOGNISERS
 from cefito.recognition.settings import MSTCNConfig, OnlineConfig, RecogniserConfig
 from cefito.report.frames import TOTAL
@@ -466,7 +466,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         assert told in " ".join(text.split())
     assert (next_films._STRETCHES, stream.LOST_MORE, frame_folder._SPREAD) == (3, 10, 0.05)
     assert (costs._STEPS, costs._SHARE) == (8, 0.2)  # eight steps, a fifth
-    assert findings._AS_SURE == 0.1
+    assert (findings._AS_SURE, segmental._MOST_TRIED) == (0.1, 30)
     gallery = signature(report).parameters["queries"].default
     assert (gallery, TOTAL, StudyOptions.seeds, StudyOptions.preset) == (300, 3e6, 5, "small")
     assert StudyOptions.selection == "held-out"

@@ -170,8 +170,18 @@ def test_a_film_without_a_step_that_the_usual_order_fills_in(recognised, call, f
     code, out, err = call("recognise", films / "RUN", cut)
     assert "pour" in out
     assert f"note: cefito verify {films / 'RUN'} says what was seen\n" in err
+    table = tmp_path / "STEPS.csv"
+    call("recognise", films / "RUN", cut, "--out", table)
+    (given,) = json.loads(call("verify", films / "RUN", table, "--json")[1])
+    assert (names(given), given["deviations"]) == (PLANS["tea"], [])  # as if all was done
+    assert {step["probability"] for step in given["steps"]} == {1} != {*_shares(table)}
     _, _, err = call("recognise", films / "RUN", cut, "--task", "tea", "--steps-known", "boil,wait")
     assert "skipped" not in err
+
+
+def _shares(table):
+    with table.open() as file:
+        return [float(row["probability"]) for row in csv.DictReader(file)]
 
 
 def test_a_step_against_an_order_given_is_less_likely(recognised, films, tmp_path):

@@ -156,7 +156,7 @@ def test_files_of_steps_of_any_name_and_their_options(call, refused, tmp_path):
         if name == "de.csv":
             options += [f"--column={one}" for one in ("step=s", "start=a", "end=e")]
         assert call("verify", tmp_path / "tea", tmp_path / name, *options, "--check")[0] == 0, name
-        if name in ("n", "eaf.tsv"):  # options are of both files
+        if name in ("n", "eaf.tsv", "de.csv"):  # options are of both files
             right = shutil.copy(tmp_path / name, tmp_path / f"right {name}")
             assert call("verify", right, tmp_path / name, *options, "--check")[0] == 0
     (tmp_path / "late.txt").write_text("0:00 boil\n0:04 pour\n")
@@ -219,6 +219,10 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
         for key in ("start", "end", "name"):
             assert one[key] == step[key]
         assert [step["name"] for step in video["steps"]] == [*SWAPPED, "strain tea"]
+    call("verify", run, table(one=SWAPPED, two=[*SWAPPED[:3], *SWAPPED[4:]]), "--log", log)
+    logged = [json.loads(line) for line in log.read_text().splitlines()[2:]]
+    kinds = [(one["video"], one["kind"]) for one in logged]
+    assert sorted(kinds) == [("one", "order"), ("two", "missing"), ("two", "order")]
     text = page.read_text()
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
 

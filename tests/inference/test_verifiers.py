@@ -100,9 +100,9 @@ def test_many_findings_in_a_film_may_be_those_of_another_task(right):
         assert (many in " ".join(film.notes)) == (drawn is not None)
 
 
-@pytest.mark.parametrize(("count", "said"), [(12, True), (13, False)])
+@pytest.mark.parametrize(("count", "said"), [(12, True), (13, False), (7, False)])
 def test_findings_are_many_from_a_third_of_the_steps_on(count, said, write):
-    """Of which three are missing."""
+    """If three are missing; two are too few, of however few steps."""
     names = [f"step {letter}" for letter in "abcdefghijklm"[:count]]
     verifier = open_verifier(write("R.csv", *(lines(f"r{n}", names) for n in range(4))))[1]
     seen = tuple(Step(20 * at, 20 * at + 10, at) for at in range(count) if at not in (2, 5, 8))
@@ -111,7 +111,7 @@ def test_findings_are_many_from_a_third_of_the_steps_on(count, said, write):
     ]
     facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 300.0, "steps": steps}
     film = verified(verifier, Track(**facts, drawn=(seen,) * 2), least=0.5)
-    assert [one.kind for one in film.deviations] == ["missing"] * 3
+    assert [one.kind for one in film.deviations] == ["missing"] * (3 if count > 8 else 2)
     assert ("many for one film" in " ".join(film.notes)) == said
 
 

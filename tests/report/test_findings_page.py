@@ -162,6 +162,8 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     found = films[0].model_dump() | {"deviations": [sure | {"evidence": "in none"}]}
     save_verification([VerifiedVideo.model_validate(found)], page, verifier)
     assert texts(parsed(page.read_text("utf-8"))).count("over 98 %") == 3  # of a step, too
+    save_table([VerifiedVideo.model_validate(found)], folder / "sure.csv", verifier)
+    assert ",added,1.0,in none" in (folder / "sure.csv").read_text("utf-8")  # the share itself
     save_verification(films, page, verifier)
     save_table(films, book, verifier)
     tree = parsed(page.read_text("utf-8"))

@@ -67,7 +67,7 @@ def test_of_a_video_with_errors_the_right_steps_count():
         steps = [Step(10.0 * at, 10.0 * at + s, a, tags) for at, (a, s, *tags) in enumerate(rows)]
         return Video("wrong", "train", 0, tuple(steps), missing=(3,))
 
-    wrong = tagged((1, 5, "Order Error"), (0, 5), (2, 90, "Technique Error"), (4, 5, "Extra"))
+    wrong = tagged((1, 5, "in wrong ORDER"), (0, 5), (2, 90, "Technique Error"), (4, 5, "Extra"))
     order = TaskOrder.of([video([0, 1, 2]), wrong], [0, 1, 2, 3, 4])
     assert order.videos == 2
     assert order.before[:3, :3].tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]

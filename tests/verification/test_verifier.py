@@ -51,6 +51,7 @@ def counts():
         ([0, 1, 1, 2, 3, 4, 5], {}, ("repeated", "pour", 3, "done 2 times")),
         ([0, 1, 3, 4, 5], {}, ("missing", "wait", None, "done in 10 of 10 training videos")),
         ([0, 1, 2], {"finished": False}, ()),
+        ([0, 1, 2, 3, 5], {"finished": False, "least": 0.0}, ()),  # 4 may still come
         ([0, 1, 3], {"finished": False}, ("missing", "wait", None, "before 'stir' in 9 of 9 tr")),
         ([0, 1, 2, 3, 6, 4, 5], {}, ("added", "hammer", 5, "done in none of 10 training videos")),
         ([0, 2, 1, 3, 4, 5], {"sure": [1, 1, 0.5, 1, 1, 1]}, ()),
@@ -196,10 +197,11 @@ def test_mistakes_in_videos_that_count_as_right_are_said():
     """Of two of twelve; a video that names its mistake is not among them, nor are usual orders."""
     usual, lacking, exchanged = [0, 1, 2, 3], [0, 1, 3], [0, 2, 1, 3]
 
-    def said(rows, **missing):
+    def said(rows, val=(), **missing):
         videos = [
-            Video(f"v{n}", "train", 0, steps_of(row), missing=missing.get(f"v{n}", ()))
+            Video(f"v{n}", split, 0, steps_of(row), missing=missing.get(f"v{n}", ()))
             for n, row in enumerate(rows)
+            for split in ["val" if n in val else "train"]
         ]
         return [*among_right(Verifier.fit(videos, TAXONOMY), videos)]
 
@@ -207,6 +209,8 @@ def test_mistakes_in_videos_that_count_as_right_are_said():
     assert note.startswith("2 training videos without a label of an error")
     assert re.search(r"'v10': 'wait' missing \(.*'v11': '(pour|wait)' out of order \(", note)
     assert said([usual] * 10 + [lacking], v10=(2,)) == []
+    assert said([usual] * 10 + [lacking], val=[10]) == []  # it is not trained on
+    assert said([usual] * 10 + [[*usual, 3]]) == []  # repeated
     assert said([usual, exchanged] * 6) == []
     others = [0, 1, 2], [0, 2, 3], [0, 1, 3]
     assert len(said([usual] * 9 + [*others])) == 1
@@ -428,6 +432,9 @@ def test_networks_decide_of_the_steps_of_their_task_alone(learned):
     shares = {one.kind: one.probability for one in found if one.step in (3, 8)}
     assert shares["repeated"] == pytest.approx(1 - learned.probabilities(steps, 0)[2, 0]) != 1
     assert shares["added"] == 1
+    found = learned.verify(steps[:-2], 0, least=0.0).deviations
+    missing = {one.name: one.probability for one in found if one.kind == "missing"}
+    assert missing == {"wash": pytest.approx(by_bayes(0, 60, 0.2))}  # as without labels
 
 
 def test_saved_and_read_and_damaged(counts, learned, tmp_path):
