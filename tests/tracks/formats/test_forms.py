@@ -446,6 +446,11 @@ REFUSED: dict[str, Any] = {
     "Breakfast": ("1-30 SIL\n31-150 take_cup\n", {}, "ranges of frames"),
     "segments, seconds or frames": ("0 4 boil\n4 9 pour\n", {}, "holds whole numbers alone"),
     "a line that is no segment": ("0.0 4.0 boil\n4.0 pour\n", {}, "line 2: is not a start, an end"),
+    "segments, the first without a label": (
+        "0.0 4.0\n4.0 9.0 pour\n",
+        {},
+        "is of no known format",
+    ),
     "segments backwards": ("0.0 4.0 boil\n9.0 4.0 pour\n", {}, "line 2: the step runs from 9.0"),
     "markers without a rate": (markers(("01:00:00:00", "boil", 9)), {}, "holds no frame rate"),
     "markers of one frame": (
