@@ -579,7 +579,7 @@ def test_validation_is_test_where_nothing_else_is(read, tmp_path):
     _, source = read(json.dumps({"database": database}))
     assert [video.split for video in source.annotations.videos] == ["train", "val", "test"]
     for tag, split in {"train": "train", "val": "val", "validation": "val", "test": "test"}.items():
-        _, source = read(sample(("events", "boil", [1, 100]), tags=[tag]), frame_rate=25)
+        _, source = read(sample(("events", "boil", [1, 100]), tags=["new", tag]), frame_rate=25)
         assert source.annotations.videos[0].split == split
 
 
