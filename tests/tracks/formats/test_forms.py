@@ -446,6 +446,13 @@ REFUSED: dict[str, Any] = {
     "Breakfast": ("1-30 SIL\n31-150 take_cup\n", {}, "ranges of frames"),
     "segments, seconds or frames": ("0 4 boil\n4 9 pour\n", {}, "holds whole numbers alone"),
     "a line that is no segment": ("0.0 4.0 boil\n4.0 pour\n", {}, "line 2: is not a start, an end"),
+    "BORIS without subjects": ("Behavior,Start (s),Stop (s)\nboil,0,4\n", {}, "no column 'step'"),
+    "annotation_id alone": ("annotation_id,id,video\n4,1,v.mp4\n", {}, "no column 'step'"),
+    "times of SBV in a text": (
+        "as spoken\n\n0:00:00.000,0:00:04.000\nboil\n",
+        {},
+        "above the names of columns",
+    ),
     "segments, the first without a label": (
         "0.0 4.0\n4.0 9.0 pour\n",
         {},
