@@ -453,6 +453,17 @@ REFUSED: dict[str, Any] = {
         {},
         "above the names of columns",
     ),
+    **{
+        f"not all that {form} has": (text, {"frame_rate": 25}, words)
+        for form, text, words in (
+            ("The Observer", "Time_Relative_sf,Duration_sf,Behavior\n0,4,boil\n", "column 'step'"),
+            ("CVAT", "<annotations><image/></annotations>", "is of no known format"),
+            ("FiftyOne", '{"labels": {"tea1": [{"label": "boil"}]}}', "is of no known format"),
+            ("Resolve", " |C:ResolveColorBlue |M:boil |D:9\n", "Expected the columns"),
+            ("ActivityNet", '{"database": {"a": {"annotations": []}}}', "is of no known format"),
+            ("a folder of labels", "boil\nboil\npour\nstir\nstir\n", "is of no known format"),
+        )
+    },
     "segments, the first without a label": (
         "0.0 4.0\n4.0 9.0 pour\n",
         {},
