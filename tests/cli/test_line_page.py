@@ -227,6 +227,8 @@ def test_a_camera_goes_on(follow, film, run_with_recogniser, monkeypatch):
     """A step waits, and the input, which stays open, has no line; the camera has an address."""
     code, _, err = follow(*film, source=("--camera", "99"))  # a device
     assert (code, "/dev/video99: " in err) == (2, True)
+    _, whole, _ = follow(*film, source=("--video", "NEW.mp4"))
+    assert (whole[-1]["seconds"], whole[-1]["over"]) == (20, True)
     _, records, _ = follow(*film, source=("--camera", "NEW.mp4"))
     taxonomy = run_with_recogniser.taxonomy
     actions = taxonomy.tasks[records[-1]["task"]["id"]].actions

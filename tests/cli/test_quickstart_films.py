@@ -192,7 +192,7 @@ def test_a_table_of_other_names_beside_elan_is_not_passed_over(quick, call, refu
     text = table_of({"f0": spans}, task="tyre").replace("step", "Schritt").replace("video", "Film")
     (folder / "a.csv").write_text("\n".join(text.splitlines()[:2]))  # one step of the film
     write_eaf(folder / "f1.eaf", {"Steps": spans}, media="f1.mp4")
-    (folder / "b.csv").write_text("machine;hours\n1;2\n")
+    (folder / "b.csv").write_text("Film;hours\n1;2\n")  # one of the columns
     given = ("quickstart", "--films", folder, "--out", tmp_path / "out")
     columns = ("--column", "video=Film", "--column", "step=Schritt")
     problem = refused(*given, *columns)

@@ -338,6 +338,8 @@ def test_films_whose_labels_help_most_come_first(films, ran, tmp_path, monkeypat
     assert (value[2]["film"], value[2]["new"]) == ("v0", pytest.approx(0, abs=1e-5))  # labelled
     assert all(film["new"] > 0.02 for film in value[:2])
     assert {film["labelled"] for film in value} == {5}
+    facts = ["help", "unsure", "new", "labelled", "why", "parts", "doubtful"]
+    assert [*value[0]] == ["film", "task", "steps", *facts]  # as the page lists them
     lines = (tmp_path / "A" / PROPOSALS).read_text().splitlines()
     assert [json.loads(line)["video"] for line in lines] == [film["film"] for film in value]
     _, *out = ran(*annotate, tmp_path / "B").out.splitlines()

@@ -337,6 +337,11 @@ def test_follow_prints_each_change(run_with_recogniser, world, video, tmp_path, 
     assert [step["name"] for step in events[-1]["done"]][:2] == names(world, video[0].steps)[:2]
     assert all(event["plan"]["actions"] for event in events)
     assert [event["over"] for event in events] == [False] * (len(events) - 1) + [True]
+    later = ["--features", str(tmp_path / "new.npy"), "--json", "--lag", "2"]
+    assert main(["follow", run, *later]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    ends = {one["seconds"] - one["now"]["end"] for one in shown if one["now"]}
+    assert ends == {2}  # seconds ago
     assert main(["follow", run, "--features", str(tmp_path / "new.npy"), "--plan"]) == 0
     said = capsys.readouterr().err
     assert "remaining: " + " → ".join(events[-2]["plan"]["actions"]) + "\n" in said
@@ -384,7 +389,8 @@ def test_follow_reads_lines(run_with_recogniser, video, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     run = str(run_with_recogniser.folder)
     assert main(["follow", run, "-", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["seconds"] <= 21
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["seconds"] <= 21, last["over"]) == (True, True)
     for text, problem in (("{}", "line 1 of the input"), (" \n", "the source is empty or")):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         assert main(["follow", run, "-"]) == 2

@@ -16,9 +16,11 @@ from cefito.inference.next_films import (
     ordered,
     stretches_of,
 )
+from cefito.inference.proposals import doubt
 from cefito.inference.recordings import Recording
 from cefito.recognition.classifier import Standard
 from cefito.recognition.recogniser import Recognition
+from cefito.tracks import TimedStep, Track
 
 ACTIONS = tuple(Action(number, name) for number, name in enumerate(("boil", "pour", "cut")))
 TAXONOMY = Taxonomy(
@@ -132,6 +134,10 @@ def test_without_labelled_films_the_least_sure_comes_first():
     assert (first.film, second.film) == ("unsure", "sure")
     assert (first.help, first.new, first.labelled) == (pytest.approx(0.6), None, None)  # type: ignore[comparison-overlap]
     assert first.why == "60 % unsure"
+    spans = ((0, 1, 0.2), (1, 4, 0.6))
+    steps = tuple(TimedStep(name="a", start=s, end=e, probability=p) for s, e, p in spans)
+    track = Track(video="x", task="tea", seconds=4, task_probability=0.5, steps=steps)
+    assert doubt(track) == pytest.approx(1 - 0.5 * (0.2 + 3 * 0.6) / 4)  # long steps count more
 
 
 def test_a_film_at_another_rate_is_the_same_film():

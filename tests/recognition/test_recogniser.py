@@ -421,6 +421,10 @@ def test_short_steps_are_done_only_if_they_go_on_or_were_told(recogniser, video)
     for told, stream in enumerate(streams):
         done = [step for step in stream.steps() if step.end < stream.seconds]
         assert [step.action for step in done] == [action] * told
+    never = recogniser.config.model_copy(update={"sure_step": 1.01})  # no step is as sure
+    stream = StepStream(replace(recogniser, config=never))
+    assert all(stream.observe(row) for row in video[0])
+    assert not [step for step in stream.steps() if step.end < stream.seconds]
 
 
 def test_rows_one_by_one_give_the_temporal_network_what_all_rows_give():

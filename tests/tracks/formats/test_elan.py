@@ -73,6 +73,9 @@ def test_one_file_a_video_without_its_name(tmp_path):
     assert found.notes[0] == (
         "film 0.eaf and 2 more: ELAN; each annotation of the tier 'Steps' is a step."
     )
+    other = write_eaf(tmp_path / "other.eaf", {"Parts": TEA}, media="film 3.mp4")
+    both = read_steps([*paths, other], choices=Choices(task="tea"))
+    assert (found.tier, both.tier) == ("Steps", "")
     again = write_eaf(tmp_path / "again.eaf", {"Steps": TEA}, media="film 1.mp4")
     with pytest.raises(DataError, match=r"again\.eaf \(ELAN\): .*'film 1', as .*film"):
         read_steps([*paths, again], choices=Choices(task="tea"))

@@ -446,6 +446,29 @@ REFUSED: dict[str, Any] = {
     "Breakfast": ("1-30 SIL\n31-150 take_cup\n", {}, "ranges of frames"),
     "segments, seconds or frames": ("0 4 boil\n4 9 pour\n", {}, "holds whole numbers alone"),
     "a line that is no segment": ("0.0 4.0 boil\n4.0 pour\n", {}, "line 2: is not a start, an end"),
+    "BORIS without subjects": ("Behavior,Start (s),Stop (s)\nboil,0,4\n", {}, "no column 'step'"),
+    "annotation_id alone": ("annotation_id,id,video\n4,1,v.mp4\n", {}, "no column 'step'"),
+    "times of SBV in a text": (
+        "as spoken\n\n0:00:00.000,0:00:04.000\nboil\n",
+        {},
+        "above the names of columns",
+    ),
+    **{
+        f"not all that {form} has": (text, {"frame_rate": 25}, words)
+        for form, text, words in (
+            ("The Observer", "Time_Relative_sf,Duration_sf,Behavior\n0,4,boil\n", "column 'step'"),
+            ("CVAT", "<annotations><image/></annotations>", "is of no known format"),
+            ("FiftyOne", '{"labels": {"tea1": [{"label": "boil"}]}}', "is of no known format"),
+            ("Resolve", " |C:ResolveColorBlue |M:boil |D:9\n", "Expected the columns"),
+            ("ActivityNet", '{"database": {"a": {"annotations": []}}}', "is of no known format"),
+            ("a folder of labels", "boil\nboil\npour\nstir\nstir\n", "is of no known format"),
+        )
+    },
+    "segments, the first without a label": (
+        "0.0 4.0\n4.0 9.0 pour\n",
+        {},
+        "is of no known format",
+    ),
     "segments backwards": ("0.0 4.0 boil\n9.0 4.0 pour\n", {}, "line 2: the step runs from 9.0"),
     "markers without a rate": (markers(("01:00:00:00", "boil", 9)), {}, "holds no frame rate"),
     "markers of one frame": (
@@ -574,7 +597,7 @@ def test_validation_is_test_where_nothing_else_is(read, tmp_path):
     _, source = read(json.dumps({"database": database}))
     assert [video.split for video in source.annotations.videos] == ["train", "val", "test"]
     for tag, split in {"train": "train", "val": "val", "validation": "val", "test": "test"}.items():
-        _, source = read(sample(("events", "boil", [1, 100]), tags=[tag]), frame_rate=25)
+        _, source = read(sample(("events", "boil", [1, 100]), tags=["new", tag]), frame_rate=25)
         assert source.annotations.videos[0].split == split
 
 

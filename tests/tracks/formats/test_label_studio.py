@@ -173,8 +173,10 @@ def test_the_rate_of_the_film_is_not_the_one_of_the_timeline(tmp_path):
     with pytest.raises(DataError, match=r"Video tag, not the film's \(10 fps") as caught:
         read_steps(path)
     assert caught.value.setting == "frame_rate"
-    export(path, {"data": data | {"frameRate": "25"}, "annotations": [annotation(value)]})
-    assert spans(read_steps(path)) == [("boil", 0.0, 0.8)]
+    films = [data | {"video": f"{rate}.mp4", "frameRate": f"{rate}"} for rate in (25, 20)]
+    export(path, *({"data": film, "annotations": [annotation(value)]} for film in films))
+    found = read_steps(path)  # each task has its own
+    assert [spans(found, n) for n in (0, 1)] == [[("boil", 0.0, end)] for end in (0.8, 1.0)]
     assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
 
 
