@@ -414,6 +414,8 @@ def test_jobs_that_take_longer_count_more_in_the_progress():
     assert counted == [0.5, 1.5, 1, 1]
     costs = StudyCosts({"a": 6.0, "b": 2.0, "c": 0.0}, {}, {}, ("c",))
     assert [costs.weight(label) for label in "abc"] == [6, 2, 4]
+    told = costs.telling(print, str)  # what a study is run with
+    assert [told["weight"](label) for label in "abc"] == [6, 2, 4]
 
 
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):
