@@ -535,6 +535,7 @@ def test_settings_of_presets_that_searches_and_planners_name():
     ):
         values = flattened(settings_values(preset))
         assert expected in (None, [values[key] for key in keys])
+        assert values["viterbi.descriptions"] == "names"  # docs/compare.md
         assert values["pdpp.sampling"] == values["mtid.sampling"] == 10  # deterministic steps
         for method, given in (("cefito", search), ("cefito+chain", "guided")):
             chosen = flattened(load_config(preset, method=method).sections)

@@ -141,10 +141,10 @@ def test_a_search_of_a_package(install, monkeypatch, caplog):
     again(SEARCHES, monkeypatch)
     assert isinstance(make_search(search_settings(SearchConfig(), method="narrow")), NarrowSearch)
     searches: list[Any] = [
-        make_search(search_settings(SearchConfig(), method="odd:far=5")),
+        make_search(search_settings(SearchConfig(), method="odd:far=5,wide=7")),
         make_search(search_settings(SearchConfig(), method="odd", memory_mib=9)),
     ]
-    assert [search.far for search in searches] == [5, 3]
+    assert [(search.far, search.wide) for search in searches] == [(5, 7), (3, 2)]
     for wrong, message in (("odd:near=1", "setting 'near': there is none"), ("odd:far=x", "'far'")):
         with pytest.raises(ConfigError, match=f"search '{wrong}': .*{message}|{message}"):
             search_settings(SearchConfig(), method=wrong)
@@ -157,6 +157,7 @@ class NarrowSearch(GuidedSearch):
 
 class OddSettings(MemorySettings):
     far: int = 3
+    wide: int = 2
 
 
 class OddSearch(OddSettings, GuidedSearch):

@@ -166,6 +166,7 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     before, _, _ = captured.err.partition("3 scores to go")
     assert "4 of 4 scores are missing." in before
     assert "estimate for 4 scores: " in before
+    assert "--set classifier_training.optimiser.epochs does not reach nearest\n" in before
     files = f"results.json, scores.csv, tables.md and tables.tex into {tmp_path}"
     assert last == f"wrote {files}; the tables explain their columns"
     assert captured.out.count("test windows, preset paper") == 4

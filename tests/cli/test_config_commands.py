@@ -28,13 +28,15 @@ def test_what_a_method_reads(ran):
     assert set(tomllib.loads(text)) == set(run_settings(method).model_fields)
 
 
-def test_what_a_run_changes_of_its_preset(world, tmp_path):
+def test_what_a_run_changes_of_its_preset(world, tmp_path, ran):
     config = load_config("small", method="pkg", overrides={"pkg.width": 3}, shared=True)
     run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     changes = changes_of_preset(run)
     assert changes is not None
     (change,) = changes
     assert (change.setting, change.ours) == ("pkg.width", 3)
+    text = ran("config", "show", "small", "--dataset", world.folder, "--horizon", 3).out
+    assert f"data set {world.taxonomy.dataset}, T = 3" in text  # of a folder
 
 
 def test_methods_and_rows_as_tables(ran):

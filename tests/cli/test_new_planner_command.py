@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from cefito.parts.folder import RunInfo
 from cefito.planners.example.new_package import write_package
 from cefito.runs.run import open_run
 
+ROOT = Path(__file__).parents[2]
 NAME = "my-planner"
 EPOCHS = ["--set", "my_planner.training.optimiser.epochs=1"]
 CALLS = """
@@ -128,11 +131,15 @@ def test_the_class_is_called_planner_once(name, method, planner, tmp_path):
     assert (module.METHOD.name, module.METHOD.planner.__name__) == (method, planner)
 
 
-def test_folders_are_not_overwritten(tmp_path, capsys):
-    assert main(["new-planner", NAME, "--out", str(tmp_path / "mine")]) == 0
-    assert "pip install" in capsys.readouterr().err
-    assert main(["new-planner", NAME, "--out", str(tmp_path / "mine")]) == 2
+def test_folders_are_not_overwritten(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-planner", NAME]) == 0
+    (_, shown) = (ROOT / "docs" / "own-planners.md").read_text().split("\n```\n", 2)[:2]
+    assert capsys.readouterr().err.split("next: ")[1].strip().split("; ") == shown.split("\n")[1:]
+    assert main(["new-planner", NAME, "--out", str(tmp_path / NAME)]) == 2
     assert "exists already" in capsys.readouterr().err
-    text = "".join(path.read_text() for path in (tmp_path / "mine").rglob("*") if path.is_file())
+    project = tomllib.loads((tmp_path / NAME / "pyproject.toml").read_text())["project"]
+    assert [*project["optional-dependencies"]] == ["test"]  # of pip install
+    text = "".join(path.read_text() for path in (tmp_path / NAME).rglob("*") if path.is_file())
     assert "example" not in text.lower()
     assert "class TestMyPlanner(PlannerContract)" in text

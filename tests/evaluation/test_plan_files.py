@@ -22,7 +22,7 @@ from cefito.evaluation import (
     save_plans,
 )
 from cefito.evaluation.score import successes
-from cefito.inference.answer import answer
+from cefito.inference.answer import PlannedSequence, answer
 from cefito.inference.query import query_from_video
 from cefito.runs.run import open_run
 from cefito.search.problem import Plans, SearchCost
@@ -164,6 +164,7 @@ def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
 def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
     windows, plans = given
     plans[0] = replace(plans[0], tasks=np.array([1]), probabilities=np.array([0.25]))
+    plans[1] = replace(plans[1], scores=np.array([-3.0, 7.0]), exact=False)
     for tasks in (None, windows.tasks):
         made = ScoredWindows(plans, windows, tasks).window_plans(world)
         path = tmp_path / "plans.jsonl"
@@ -175,6 +176,9 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
     assert made[0].plans[0].probability == 0.25
     assert (made[0].plans[0].task_id, made[1].plans[0].task_id) == (1, windows.tasks[1])
     assert made[3].plans == []
+    assert [window.exact for window in made[:3]] == [True, False, True]
+    assert [(plan.energy, plan.score) for plan in made[1].plans] == [(0, -3), (1, 7)]
+    assert made[0].predicted_task_name == world.taxonomy.tasks[windows.tasks[0]].name
     for window, video, first in zip(made, windows.video, windows.start, strict=True):
         steps = world.videos[video].steps[first : first + 3]
         assert window.video == world.videos[video].video_id
@@ -244,6 +248,8 @@ def test_damaged_files_of_plans(given, world, tmp_path):
 
 def test_the_python_of_the_page_runs(nearest_run, tmp_path, monkeypatch, capsys):
     page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    (listed,) = re.findall(r"\| `plans` \| the five best: (.*) \|", page)
+    assert {*re.findall(r"`(\w+)`", listed)} == PlannedSequence.model_fields.keys()
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shutil.copytree(nearest_run.folder, tmp_path / "RUN")
     monkeypatch.chdir(tmp_path)

@@ -126,8 +126,7 @@ def test_all_rows():
     names = [row.name for row in find_rows(["all"])]
     assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
     assert not {"cefito-literal", "viterbi-unaligned"} & {*names}
-    left_out = {*METHODS} - {ROWS[name].method for name in names}
-    assert all(row.ablation for row in ROWS.values() if row.method in left_out)
+    assert {*names} == {name for name, row in ROWS.items() if not row.ablation}
     first, *rest = find_rows(["pdpp", "all", "frequent-true-task"])
     assert (first.name, rest[-1].name) == ("pdpp", "frequent-true-task")
     assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]
@@ -415,6 +414,8 @@ def test_jobs_that_take_longer_count_more_in_the_progress():
     assert counted == [0.5, 1.5, 1, 1]
     costs = StudyCosts({"a": 6.0, "b": 2.0, "c": 0.0}, {}, {}, ("c",))
     assert [costs.weight(label) for label in "abc"] == [6, 2, 4]
+    told = costs.telling(print, str)  # what a study is run with
+    assert [told["weight"](label) for label in "abc"] == [6, 2, 4]
 
 
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch):

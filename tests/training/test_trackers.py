@@ -141,6 +141,8 @@ def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):
     assert [line["step"] for line in lines] == [50, 100, 120] * 2
     means = [part.mean().item() for part in torch.stack(losses[-120:]).split([50, 50, 20])]
     assert [line["loss"] for line in lines[3:]] == pytest.approx(means)
+    rates = [line["learning_rate"] for line in lines[:3]]
+    assert 0.1 > rates[0] > rates[1] > rates[2] > 0  # one cycle
     assert opened[0] == opened[5] == ("recogniser", "whole/member-1", [])
     assert len(opened) == 15
     assert [{"network": "whole/member-1", **line} for line in opened[6:9]] == lines[:3]
