@@ -19,7 +19,6 @@ from pydantic import SecretStr
 from cefito.cli.follow import UNCONFIRMED, UNDELIVERED, EventOptions
 from cefito.errors import ConfigError, RunError
 from cefito.line.delivery import (
-    SECRET_VARIABLE,
     Delivery,
     DeliveryError,
     Spool,
@@ -408,12 +407,12 @@ def test_receivers_that_cannot_be(target, words):
 
 def test_secrets_of_a_file_or_the_environment(tmp_path, monkeypatch):
     lines = [f"whsec_{base64.b64encode(key).decode()}" for key in (SECRET, SECRET[:24], 2 * SECRET)]
-    monkeypatch.setenv(SECRET_VARIABLE, lines[0])
+    monkeypatch.setenv("CEFITO_EVENT_SECRET", lines[0])
     (ours,) = read_secrets(None)
     assert base64.b64decode(ours.get_secret_value()) == SECRET
     (tmp_path / "secrets").write_text("\n".join(lines))
     assert len(read_secrets(tmp_path / "secrets")) == 3
-    monkeypatch.delenv(SECRET_VARIABLE)
+    monkeypatch.delenv("CEFITO_EVENT_SECRET")
     assert read_secrets(None) == ()
     short, long = (f"whsec_{base64.b64encode(bytes(size)).decode()}" for size in (23, 65))
     for text in ("", lines[0][6:], "whsec_???", short, long):
