@@ -399,13 +399,16 @@ def test_stations():
     keys = ("sent", "stations", "machines", "processes")
     values = ("p50_ms", "p95_ms", "p99_ms", "missed", "load_average")
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    twice = list[tuple[Any, ...]]()
     for one in read("stations-valkey")["results"]:
         key = tuple(one[name] for name in keys)
+        twice += [key] * ("priority" not in one)
         if "priority" not in one and one["load_average"] <= best.get(key, one)["load_average"]:
             best[key] = one
     expected = [
         [*map(str, key), *(f"{one[name]:.0f}" for name in values)] for key, one in best.items()
     ]
+    assert max(map(twice.count, twice)) == 2
     found = [[cell.replace(",", "") for cell in row] for row in cells_below("operate", "sent |")]
     assert sorted(found) == sorted(expected)
     for row, one in zip(
@@ -440,12 +443,19 @@ def test_tables_of_performance():
         rows.append(["; ".join(map(two_digits, one)) for one in both])
     shown = cells_below("performance", "| | before |")
     assert [row[2:] for row in shown] == rows
+    both = "T = {}; T = {}".format(*(one["horizon"] for one in search if one["search"] == "exact"))
+    assert [row[0] for row in shown[-2:]] == [f"{of} search, {both}" for of in ("exact", "guided")]
+    assert [of["workers"] for of in run["after"]["batch"]] == [1, 2]
+    assert "`plan-batch`, one process; two" in [row[0] for row in shown]
     clients = [one["clients"] for one in run["after"]["service"]]
     assert [int(row[0].split()[1]) for row in shown if "client" in row[0]] == clients
     commands = (ROOT / "benchmarks" / "speed.py").read_text("utf-8")
-    assert all(
-        of in commands for of in ("--steps 1-3", "epochs=4", "answers 200 plans")
-    )  # as it says
+    for given, told in (
+        ("--steps 1-3", "runs of 1 to 3 steps"),
+        ("epochs=4", "one network of 4 epochs"),
+        ("answers 200 plans", "`serve`: start, 200 plans"),
+    ):
+        assert (given in commands, told in text_of("performance")) == (True, True)
     films = [read(f"recognise-{of}") for of in ("ikea", "8-recipes")]
     assert [row[1:] for row in cells_below("performance", "| IKEA ASM: 17 films")] == [
         [
@@ -501,7 +511,14 @@ def test_what_grows_with_data():
     memory = batch["memory_mib"]["start"] + 1e6 * batch["memory_mib"]["each"]
     told = f"take {batch['cpu_seconds']['of_a_million']:.0f} s and {memory:.0f} MiB"
     assert f"a million queries {told}" in page
-    assert f"a worker takes {each:.2f} ms of CPU time a query" in page
+    ran = {(f"{one['queries']:,}", one["executor"], one["workers"]) for one in batch["workers"]}
+    others = {("10,000", of, count) for of in ("ray", "processes") for count in (1, 2)}
+    assert others | {("10,000", "serial", 1)} == ran
+    told = (
+        "For 10,000 queries on one and two local workers, of Ray and of processes, a worker takes"
+    )
+    told += f" {each:.2f} ms of CPU time a query and about two seconds to start;"
+    assert told in page
     main = 0.1 * min(
         one["cpu_seconds"] for one in batch["workers"] if one["executor"] == "processes"
     )
@@ -514,9 +531,11 @@ def test_what_grows_with_data():
         count: mean(one["workers_cpu_seconds"] for one in busy if one["workers"] == count)
         for count in (1, 2)
     }
-    assert round(spent[2] - spent[1]) == 2  # "about two seconds to start"
-    numbers = 2 * 1536 * 4  # bytes of a query: 12 kB
-    assert (numbers // 1000, math.ceil(1e9 / 8 / numbers * each / 1000)) == (12, 4)  # workers
+    assert round(spent[2] - spent[1]) == 2
+    numbers = 2 * 1536 * 4  # bytes of a query
+    told = f"1,536 features ({numbers // 1000} kB each) fill a network of 1 Gbit/s at "
+    assert f"{told}{NUMBERS[math.ceil(1e9 / 8 / numbers * each / 1000)]} workers" in page
+    assert f"{8 * 10_000 * 1_000 // 10**6} MB for 10,000 actions in 1,000 tasks" in page
 
 
 def sentences() -> Iterator[tuple[str, str]]:
@@ -1049,14 +1068,20 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
                 f"ten seconds for five minutes (`{options.partition(' --data')[0]}`, `{file}",
             )
         assert (one["lost"], one["twice"], one["kills"]) == (0, 0, 30)
-        yield page, f"With {one['stations']} stations"
+        told = f"With {one['stations']} stations"
         if page == "serve":
             yield page, f"stations and one of {NUMBERS[one['processes']]} processes killed every"
         if page == "operate":
+            counts = one["machines"], one["processes"], one["machines"] * one["processes"]
+            told += ", {} machines of {} processes each, and one of these {} killed every".format(
+                *(NUMBERS[count] for count in counts)
+            )
             named = re.findall(r"`(--machines [^`]*)`, `stations-valkey-killed", text_of(page))[0]
             parts = re.findall(r"--\w+ \d+", named)
             assert len(parts) == 5
             assert all(part in read(file)["command"] for part in parts)
+            yield page, "ten seconds for five minutes (`--machines 2 --processes 2 --stations 25"
+        yield page, told
         yield page, f"a load of {one['load_average']:.0f}), all {one['acknowledged']:,} rows that"
         yield page, f"The median was {one['p50_ms']:.0f} ms and 95 % {one['p95_ms'] / 1000:.2f} s; "
         told = f"{one['late']} answers came after more than a second, at most "
@@ -1143,6 +1168,8 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     yield "operate", f"version, and {ends[1]} MiB with those of two"
     file = read("stations-valkey")
     assert all("--brief --store STORE --seconds 20 " in one for one in file["command"])
+    cores = f"{NUMBERS[file['machine']['cores']]} cores"
+    yield "operate", f"20 seconds each). Valkey, services and stations shared {cores} with other"
     for words in ("Valkey, services and", "at equal priority", "IKEA ASM, 396 numbers"):
         assert words.rpartition(" services")[2] in file["note"]
         yield "operate", words
@@ -1155,8 +1182,13 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
             [one for one in shown if one["machines"] == one["processes"] == 1],
         )
     ]
-    rate = max(one["answered_per_second"] for one in shown if one["processes"] == 1)
-    yield "operate", f"one process ends at about {rate:.0f} pictures a second"
+    rate, share = max(
+        (one["answered_per_second"], one["cpu_share"]) for one in shown if one["processes"] == 1
+    )
+    told = (
+        f"one process ends at about {rate:.0f} pictures a second, with {share:.2f} of a core, and"
+    )
+    yield "operate", f"{told} two machines on these {cores} answered no more"
     assert rate >= max(one["answered_per_second"] for one in shown if one["machines"] == 2)
     assert round(rate, -1) == 20
     yield "operate", "and about twenty that send pictures"
@@ -1186,17 +1218,21 @@ def sentences_on_stations() -> Iterator[tuple[str, str]]:
     of = [(one["priority"], one["stations"], one["processes"], one["store"]) for one in raised]
     assert of == [("raised", 100, 1, "valkey"), ("raised", 100, 1, "files")]
     (valkey, files) = [[half_up(one[key], "1") for key in ("p50_ms", "p95_ms")] for one in raised]
-    told = "100 stations within {} ms in the median (95 %: {} ms), and with files instead of Valkey"
+    told = "With a raised priority, one process answered 100 stations within {} ms in the median "
+    told += "(95 %: {} ms), and with files instead of Valkey"
     yield "operate", told.format(*valkey) + " within {} ms ({} ms)".format(*files)
     quiet = read("stations-pictures")["results"]
     assert [one["lost"] for one in quiet] == [0] * 4
     fifty, hundred, fifty2, hundred2 = quiet
     of = [(one["stations"], one["processes"], one["sent"], one["store"]) for one in quiet]
     assert of == [(of, n, "pictures", "files") for n in (1, 2) for of in (50, 100)]
-    assert read("stations-pictures")["machine"]["cores"] == 2
+    cores = f"{NUMBERS[read('stations-pictures')['machine']['cores']]} cores"
+    yield "operate", f"On a quiet machine of {cores} (files, `stations-pictures.json`, `--sent"
+    given = "pictures --stations 50 100 --processes 1 2`), 50 stations with a picture a second had"
     assert max(one["load_average"] for one in quiet) < 2.5  # a quiet machine
     assert (fifty["missed"], fifty2["missed"]) == (0, 0)
-    told = "a median of {:.0f} ms (95 %: {:.0f} ms) from one process and {:.0f} ms ({:.0f} ms) from"
+    told = f"{given} a median of {{:.0f}} ms (95 %: {{:.0f}} ms) from one process and {{:.0f}} ms "
+    told += "({:.0f} ms) from two, none missed; of 100 stations, one process answered"
     yield (
         "operate",
         told.format(*(one[key] for one in (fifty, fifty2) for key in ("p50_ms", "p95_ms"))),
@@ -1220,11 +1256,19 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
     expected = 0.5, 0.4, 50, 25, 10  # "half", "half", "half", "a quarter", "a tenth"
     assert [round(part, -1 if part > 1 else 1) for part in parts[:3]] == [*expected[:3]]
     assert [round(part / 5) * 5 for part in parts[3:]] == [*expected[3:]]
+    told = "half of the time is the backward pass, a quarter the forward pass, a tenth the sums"
+    yield page, f"In an epoch of the chain, {told} over"
+    yield page, f"on {NUMBERS[read('speed')['cores']]} cores of an AMD EPYC with other work"
     trained = read("speed-training")["training"]
     spent = (of["after"]["cpu_seconds"] for of in trained.values())
     yield page, "the trainings of the chain take {:.0f} and {:.0f} CPU seconds.".format(*spent)
     plans = [read(name)["runs"][0]["plans"] for name in ("speed", "speed-field")]
     assert all(one["different"] == 0 and one["largest_difference"] < 1e-5 for one in plans)
+    yield page, "All plans are the same; probabilities differ by less than 0.00001."
+    measured = read("recognise-ikea")["machine"]
+    told = "in {threads} thread on {cores} busy cores of an AMD EPYC with {bfloat16_by} (`python"
+    numbers = {name: NUMBERS[measured[name]] for name in ("threads", "cores")}
+    yield page, told.format(**measured | numbers)
     ends = [*read("search-quick")["against_naive"]["exact"].values()]
     yield page, "{:.1f} and {:.1f} × one by one (`search-quick".format(*ends)
     live = read("live-captaincook4d")["milliseconds_of_an_update"].values()
@@ -1240,6 +1284,7 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
         f"takes {{:.1f}} ms a row in the mean of a film of {rows[-1]['rows']:,} rows, of which the"
     )
     yield page, f"{told} stream of steps alone takes {{:.1f}} (".format(*ends)
+    yield page, f"benchmarks/following.py DATA RUN --rows {rows[-1]['rows']}`"
     told = "as much in its last {} rows as in its first ({:.1f} and {:.1f})"
     yield page, told.format(rows[0]["rows"], rows[-1]["mean"], rows[0]["mean"])
     most = max(one["p95"] for one in rows if one["rows"] > 400), max(one["most"] for one in rows)
@@ -1247,7 +1292,9 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
     yield page, f"{told} {most[1] / 1000:.1f} s."
     for file, begin in (("commands", "turn, "), ("recogniser", "too (")):
         measured = read(f"speed-{file}")
-        yield page, f"{begin}{NUMBERS[measured['arguments']['pairs']]} pairs"
+        told = f"{begin}{NUMBERS[measured['arguments']['pairs']]} pairs"
+        on = f" on {NUMBERS[measured['cores']]} cores of an AMD EPYC under a"
+        yield page, told + on * (file == "commands")
         load = "load {} {least:.0f} to {most:.0f}".format(
             "of" if file == "commands" else "", **measured["load_average"]
         )
@@ -1255,6 +1302,10 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
     cases = [of for of in read("search-screened")["random"] for of in of.values()]
     cases = [of for of in cases if isinstance(of, dict) and "margin" in of]
     assert all(of["same_plans"] for of in cases)
+    screened = read("search-screened")
+    (actions,) = {of["actions"] for of in screened["random"]}
+    told = f"with random weights, {actions} actions, {NUMBERS[screened['threads']]} thread: how"
+    yield page, told
     ends = [100 * end(of["margin_over_score"] for of in cases) for end in (min, max)]
     yield page, "the margin was {:.1f} to {:.1f} % of their scores".format(*ends)
     seconds = read("speed")["cpu_seconds"]["after"]
@@ -1269,7 +1320,9 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
         for of in ("exact", "guided")
     }
     yield page, "to {:.1f} and {:.1f} and".format(*most["exact"])
-    yield page, "guided search to {:.0f} and {:.0f} × one by one".format(*most["guided"])
+    told = "guided search to {:.0f} and {:.0f} × one by one".format(*most["guided"])
+    horizons = [one["horizon"] for one in limits if one["search"] == "exact"]
+    yield page, f"{told} at T = {horizons[0]} and {horizons[1]} (`limits`"
     each = [
         read(file)["runs"][0]["after"]["batch"][0]["cpu_ms_per_query"]
         for file in ("speed", "speed-field")
@@ -1278,6 +1331,7 @@ def sentences_on_speed() -> Iterator[tuple[str, str]]:
     one, two = read("speed")["runs"][0]["after"]["batch"]
     assert two["start_cpu_seconds"] - one["start_cpu_seconds"] > 2  # "needs seconds to start"
     compiled = read("compiled")
+    yield page, f"(`compiled.json`; {NUMBERS[compiled['threads']]} thread, a busy machine)"
     one, many = (compiled["chain"][f"{of} queries"] for of in (1, 64))
     spent = [one["whole"]["milliseconds"][of] for of in ("package", "now")]
     yield page, "takes {:.1f} instead of {:.1f} ms of CPU time".format(*spent)

@@ -209,7 +209,7 @@ def test_queries_whose_files_were_replaced_are_planned_again(
     path = features if named == "folder" else listed(rows)
     changed = tmp_path / ends[named] if named in ends else features / "v3.npy"
     before = {}
-    for out in (tmp_path / "plans.jsonl", tmp_path / "plans.csv"):
+    for out in (tmp_path / f"plans.{ending}" for ending in ("jsonl", "csv", "md")):
         done = plan_batch(nearest, path, out, shard=PIECE)
         assert (done.done_before, done.changed) == (0, 0)
         assert plan_batch(nearest, path, out, shard=PIECE).done_before == done.counts.queries

@@ -156,10 +156,13 @@ def test_an_interrupted_command_does_not_wait(follow, place, monkeypatch):
     code, _, err = follow("--on-event", fails, "--event-wait", 3600, *spool, source=("-",))
     assert code == 130
     assert "events still wait in spool" in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     code, _, _ = follow("--on-event", f"{sys.executable} tell.py", *spool)
     ends = [event["data"] for event in told(place) if event["type"] == "film.ended"]
     assert (code, [end["complete"] for end in ends]) == (0, [False, True])
     assert ends[0]["film"] == "-"
+    code, _, err = follow("--on-event", f"{sys.executable} tell.py", source=("-",))
+    assert (code, "still wait" in err) == (2, False)  # no row, no event
 
 
 def test_refusals(follow):
@@ -187,7 +190,9 @@ def test_a_gate_waits_for_the_lines_of_a_person(follow, place, monkeypatch):
             monkeypatch.setattr(sys, "stdin", file)
             found, gated, err = follow("--gate", "--critical", first)
         confirmed = gated[-1]["gate"]["confirmed"]
-        assert [step["by"] for step in confirmed if step["name"] == first][:1] == [by] * bool(by)
+        mine = [step for step in confirmed if step["name"] == first][:1]
+        assert [step["by"] for step in mine] == [by] * bool(by)
+        assert all(step["seconds"] < gated[-1]["seconds"] for step in mine)  # the rows waited
         assert found == code or any(one["findings"] for one in records), err
         assert ("'wrong' is not the step shown" in err) == bool(by)
         shown = [one["gate"]["shown"] for one in gated if one["gate"]["shown"]]

@@ -245,6 +245,9 @@ def test_letters_that_no_font_has_are_said(tmp_path, monkeypatch):
     film = write_video(tmp_path / "film.mp4", steady(1, 5), width=160, height=120)
     steps = [step(name, 0, 1) for name in ("Öl, чай, お湯", "湯 お茶")]
     assert overlay_film(film, tmp_path / "out.mp4", track(*steps)) == "お湯茶"
+    same = [step(name, 0, 1) for name in ("Öl, чай, ??", "? ??")]
+    assert overlay_film(film, tmp_path / "same.mp4", track(*same)) == ""
+    assert (tmp_path / "same.mp4").read_bytes() == (tmp_path / "out.mp4").read_bytes()
     assert fonts_for("Öl чай α") == (["DejaVu Sans"], "")
     assert fonts_for("ℵ𝔸")[1] == ""
 

@@ -128,7 +128,8 @@ def test_sessions_go_on_when_a_machine_ends(run_with_recogniser, world, valkey, 
         page = page.replace(place, f"127.0.0.1:{server.port}")
     (tmp_path / "nginx.conf").write_text(
         f"{nginx_in(tmp_path)}access_log off;\n{page}\nserver {{ listen 127.0.0.1:{port}; "
-        "location / { proxy_pass http://cefito; proxy_set_header Host $http_host; } } }"
+        "location / { proxy_pass http://cefito; proxy_set_header Host $http_host; "
+        "add_header machine $upstream_addr; } } }"
     )
     with Lines(["nginx", "-c", tmp_path / "nginx.conf"]) as nginx:
         try:
@@ -147,6 +148,11 @@ def test_sessions_go_on_when_a_machine_ends(run_with_recogniser, world, valkey, 
                     status, told = client.ask("POST", f"{path}/events", row(seen, at))
                     assert (status, told["number"]) == (200, at + 1)
                     assert client.ask("GET", path) == (200, told)
+                if at == 0:  # one machine has all requests of a session
+                    asked = [send(port, "GET", path) for _ in range(4)]
+                    assert len({response.headers["machine"] for _, response in asked}) == 1
+                    for connection, _ in asked:
+                        connection.close()
             kill(machines[2])
             connection, response = send(port, "GET", path)
             assert response.status == 502

@@ -154,7 +154,7 @@ def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
     client.app.state.service.reload()
     assert described(client) == first
     kept = f"'current' (steps 1-4), digest {first[2][:12]}: {link}"
-    assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}")
+    assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}/run.json: no such")
 
 
 def test_a_version_is_released_once_no_session_follows_it(serving, versions, monkeypatch):
