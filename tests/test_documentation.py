@@ -545,7 +545,6 @@ def test_settings_of_presets_that_searches_and_planners_name():
             assert not plain or chosen["search.task_model"] == task_model
         assert chosen["search.refinements"] == 0
         assert (values["coverage.few_videos"], values["coverage.most_folds"]) == (50, 10)
-        assert values["any_length.words"] is False  # docs/measured.md: "so their preset has none"
 
 
 def test_the_keys_of_epochs_are_all_listed():

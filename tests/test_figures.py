@@ -8,7 +8,7 @@ import json
 import math
 import re
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -1318,23 +1318,6 @@ def test_mistakes_in_the_data_of_the_page(shared_data):
     others = [one for one in videos if one not in test]
     assert len(others) == 67
     assert sum(bool(one["missing"]) or any(one["steps"]) for one in others) > 40  # "most of them"
-
-
-SIZES = {  # of docs/measured.md, by the folder of the annotations
-    "captaincook4d": "{videos} recordings (train {train}, val {val}, test {test}) of {tasks} "
-    "recipes, {steps:,} steps of {actions} actions.",
-    "ikea_asm": "{videos} videos of {tasks} tasks, {steps:,} steps of {actions} actions (train "
-    "{train}, val {val}, test {test}: our split)",
-}
-
-
-def test_sizes_of_the_data_sets(real_annotations):
-    for folder, words in SIZES.items():
-        videos, taxonomy = real_annotations(folder).videos, real_annotations(folder).taxonomy
-        sizes = {"videos": len(videos), "steps": sum(len(video.steps) for video in videos)}
-        sizes |= {"tasks": len(taxonomy.tasks), "actions": len(taxonomy.actions)}
-        sizes |= Counter(video.split for video in videos)
-        assert words.format(**sizes) in text_of("measured")
 
 
 def test_names_that_recognisers_found(shared_data):
