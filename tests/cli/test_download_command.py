@@ -23,6 +23,8 @@ def test_the_list_of_downloads(ran):
     title, heads, *rows = ran("data", "download").out.splitlines()
     assert (title, heads.split()) == ("Available downloads", ["name", "what", "address", "licence"])
     assert [row.split()[0] for row in rows[: len(known)]] == [one["name"] for one in known]
+    pairs = zip(known, rows, strict=False)
+    assert all(one["licence"] and row.endswith(one["licence"]) for one, row in pairs)
     assert any(row.startswith("captaincook4d ") and "All 5 files" in row for row in rows)
     by_hand = [one for one in known if one["address"] is None]
     assert sum("by hand" in row for row in rows) == len(by_hand)

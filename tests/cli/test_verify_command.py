@@ -211,7 +211,8 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert (code, len(lines)) == (3, count)
         log_of_the_page = PAGE.partition("## The log\n")[2].partition("\n## ")[0]
-        assert {*lines[-1]} == {*re.findall(r"`(\w+)`", log_of_the_page)}
+        keys = {*re.findall(r"`(\w+)`", log_of_the_page)}
+        assert {*lines[-1]} == keys
         assert (video["video"], video["task"], video["recognised"]) == (BAD, TASK, False)
         assert lines[-1].items() >= {"video": BAD, "task": TASK, **one}.items()
         assert datetime.fromisoformat(lines[-1]["logged"]).tzinfo is not None
@@ -223,6 +224,8 @@ def test_exit_code_page_log_and_json(call, run, table, tmp_path):
     logged = [json.loads(line) for line in log.read_text().splitlines()[2:]]
     kinds = [(one["video"], one["kind"]) for one in logged]
     assert sorted(kinds) == [("one", "order"), ("two", "missing"), ("two", "order")]
+    call("verify", run, table(less=RIGHT[:-1]), "--log", log)
+    assert {*json.loads(log.read_text().splitlines()[-1])} == keys - {"step", "start", "end"}
     text = page.read_text()
     assert [part in text for part in ("<script", "<b>", "&lt;b&gt;")] == [False, False, True]
 

@@ -65,6 +65,8 @@ def test_one_video_that_breaks_an_order_does_not_end_it():
     order = order_of(rows, 5)
     assert not order.kept[0, 1]
     assert {*order.edges} == {(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)}
+    two = order_of([[0, 1, 2, 3]] * 8 + [[1, 0, 2, 3], [0, 1, 3, 2]], 4)  # of ten, two orders
+    assert two.edges == ((0, 1), (1, 2), (2, 3))
 
 
 def test_counts_alone_and_large_tasks_keep_what_videos_keep():
