@@ -52,6 +52,7 @@ def test_tables_of_wordllama(tiny_dataset, tmp_path, ran):
     ran("embed", tiny_dataset.folder, "--out", tmp_path / "out", "--encoder", "wordllama")
     names = [action.name for action in tiny_dataset.taxonomy.actions]
     found = open_dataset(tmp_path / "out").action_text
+    assert found is not None
     np.testing.assert_allclose(found, word_vectors(names), atol=1e-6)
 
 
