@@ -411,7 +411,7 @@ def test_a_training_that_was_ended_goes_on_to_the_same_weights(place, films, bac
     assert (films.unfinished, films.version, films.new) == (1, 0, 0)
     shutil.copytree(films.folder, films.folder.with_name("whole"))
     Retraining(films.folder.with_name("whole"), films.start.folder)(number)
-    client = back_end(films)
+    client = back_end(films, again=600.0)
     waited(client, lambda _: active_children())
     (training,) = active_children()
     training.kill()
