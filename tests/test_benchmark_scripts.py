@@ -245,7 +245,11 @@ def test_seconds_of_a_person_who_labels(script):
     assert person.seconds(film) == pytest.approx(30 + 3 + changes)
     row = module.summary([[film], [film]])
     assert (row["draws"], row["from_nothing"], row["edits"]["mean"]) == (2, 9, 9)
-    usual = module.PEOPLE["usual"]
+    usual, fast, slow = (module.PEOPLE[name] for name in ("usual", "fast", "slow"))
+    assert (fast.speed, usual.speed, slow.speed) == (2, 1.5, 1)
+    for kind in ("think", "look"):  # half and twice the time
+        times = [getattr(person, kind) for person in (fast, slow)]
+        assert times == [share * getattr(usual, kind) for share in (0.5, 2)]
     assert row["person"]["usual"]["seconds"]["mean"] == round(usual.seconds(film), 1)
 
 

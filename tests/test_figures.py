@@ -557,6 +557,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     """Pages, and what they say with the figures of the files that they name."""
     yield from sentences_on_mistakes()
     yield from sentences_on_labelling()
+    yield from sentences_on_devices()
     yield from sentences_on_stations()
     yield from sentences_on_speed()
     yield from sentences_on_verification()
@@ -832,8 +833,11 @@ the others, F1 is {others}.
 def sentences_on_labelling() -> Iterator[tuple[str, str]]:
     """And the table of the films that are labelled first."""
     table, needed, learned = list[list[str]](), list[list[float]](), list[float]()
+    numbers = list[str]()
     for name in ("drawn", "ikea", "drawn-default", "ikea-default"):
         found = read(f"labelling-first-films-{name}")
+        drawn = {len(films) for films in found["counts"].values()}
+        assert drawn == {1 if "default" in name else 3}  # "one draw", "mean of three draws"
         learned += (
             spent := [one["learn_s"] for of in found["machine"].values() for one in of.values()]
         )
@@ -842,9 +846,13 @@ def sentences_on_labelling() -> Iterator[tuple[str, str]]:
             for draws in found["counts"].values()
         ]
         needed.append([sum(films) / len(films) for films in edits])
-        if "default" in name:
+        films = found["counts"]["3"]["0"]
+        length = mean(film["seconds"] for film in films)
+        of = {"drawn": "drawn films", "ikea": "test films of IKEA ASM"}.get(name)
+        if of is None:
             yield "label-studio", f" {min(spent):.0f} to {max(spent):.0f} s"
             continue
+        numbers += [f"{len(films)} {of} of {length:.0f} s; none", *found["labelled"]]
         for number, row in {"": found["labelled"]["3"], **found["labelled"]}.items():
             who = [row["person"][one] for one in ("usual", "fast", "slow")]
             seconds = [one["seconds" if number else "from_nothing"]["mean"] for one in who]
@@ -855,13 +863,44 @@ def sentences_on_labelling() -> Iterator[tuple[str, str]]:
             assert who[2]["saved"]["mean"] - who[1]["saved"]["mean"] < 3  # points
         if name == "ikea":
             yield "label-studio", f"in {min(learned):.0f} to {max(learned):.0f} s of a core"
-    assert [row[1:] for row in cells_below("label-studio", "films labelled |")] == table
+    rows = cells_below("label-studio", "films labelled |")
+    assert [row[0] for row in rows] == numbers
+    assert [row[1:] for row in rows] == table
     told = (
         "needed {2} edits of a drawn film, where the preset needed {0}, and {3} of one of IKEA ASM"
     )
     yield "label-studio", Figures().format(f"{told}, where it needed {{1}}", *needed)
     steps = [float(cells[1].split()[0]) for cells in cells_below("label-studio", "step | seconds")]
     yield "label-studio", f"first proposal: {sum(steps[:-2]) / 60:.0f} minutes"
+
+
+def sentences_on_devices() -> Iterator[tuple[str, str]]:
+    """And the tables of files for devices and of encoders."""
+    edge, pictures, pixels = read("edge-ikea"), read("edge-drawn")["encoder"], read("pixels")
+    own, kinds = edge["recogniser"], ("recogniser", "follower", "planner")
+    sizes = [f"{edge['files'][f'{name}.onnx'] / 2**20:.1f}" for name in kinds]
+    times = [f"{own['ms'][of]:.1f}" for of in ("whole", "library", "follower", "row")]
+    table = [[sizes[0], *times[:2]], [sizes[1], *times[2:]], [sizes[2], "", ""]]
+    for one in (pictures["float32"], pictures["int8"]):
+        table.append([f"{one['mib']}", f"{one['ms']:.0f}", ""])
+    assert [cells[1:] for cells in cells_below("edge", "| MiB")] == table
+    yield "edge", f"IKEA ASM's {own['videos']} test films ({own['rows']:,} rows"
+    apart = math.ceil(1e7 * own["apart"]["whole"]), math.ceil(1e6 * own["apart"]["follower"])
+    yield "edge", "at most {} × 10⁻⁷ for whole films and {} × 10⁻⁶ row by row".format(*apart)
+    yield "edge", f"on {pictures['pictures']} pictures of films that are drawn"
+    told = "cosine of {mean:.2f} with those in float32 on average, {least:.2f} at least"
+    yield "edge", told.format(**pictures["cosine"])
+    seconds = {one["encoder"]: one["seconds"] for one in pixels["encoders"]}
+    yield "encoders", f"without decoding ({seconds.pop('decoding'):.3f} s for films of"
+    shown = {cells[0].split("`")[1]: cells[5] for cells in cells_below("encoders", "encoder |")}
+    assert shown == {name: f"{spent:.{1 + (spent < 1)}f}" for name, spent in seconds.items()}
+    yield "encoders", f"with {pixels['stages']['draw']['films']} drawn films"
+    told = (
+        "the chain plans {:.1f} % of the test windows of T = 3 right, the nearest window {:.1f} %; "
+    )
+    told += "on the simulated states with noise of 0.1, {:.1f} % and {:.1f} % ({} seeds"
+    rates = [one["success_rate"][0] for one in pixels["scores"][:4]]
+    yield "encoders", told.format(*rates, NUMBERS[pixels["arguments"]["seeds"]])
 
 
 def sentences_on_verification() -> Iterator[tuple[str, str]]:

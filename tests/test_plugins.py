@@ -1,6 +1,9 @@
 """Entries of other packages: found, imported late, and left out where they cannot be used."""
 
+import re
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -257,6 +260,15 @@ def test_encoders_of_a_package(install, monkeypatch):
     np.testing.assert_allclose(brightness.encode(clips), grey.encode(clips), rtol=1e-5)
     with pytest.raises(ConfigError, match="layer: the encoder grey"):
         open_encoder("grey", layer="last")
+    page = (Path(__file__).resolve().parents[1] / "docs" / "encoders.md").read_text("utf-8")
+    own, entries = (
+        re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+        for language in ("python", "toml")
+    )
+    (points,) = tomllib.loads(entries)["project"]["entry-points"].values()
+    install("my_package", points, own, group=ENCODERS.group)
+    again(ENCODERS, monkeypatch)
+    assert open_encoder("mean-colours").encode(torch.rand(2, 3, 1, 8, 8)).shape == (2, 48)
 
 
 class Grey:

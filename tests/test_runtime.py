@@ -39,6 +39,7 @@ def test_devices(monkeypatch):
     with pytest.raises(RunError, match=r"'cuda:2': PyTorch cannot compute there"):
         pick_device("cuda:2")
     assert pick_device() == torch.device("cuda")
+    assert pick_device("cpu") == torch.device("cpu")
     assert pick_device("cuda:1") == torch.device("cuda:1")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from cefito.data import open_dataset
 from cefito.encoders.text import LAYERS, PretrainedText
+from cefito.markup import word_vectors
 from tiny_models import tiny_t5
 
 
@@ -44,6 +45,15 @@ def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, ran):
     }
     lines = [line.split(maxsplit=1) for line in table.splitlines()]
     assert all(line in lines for line in (["model", "tiny-t5"], ["size", "12"]))
+
+
+def test_tables_of_wordllama(tiny_dataset, tmp_path, ran):
+    pytest.importorskip("wordllama")
+    ran("embed", tiny_dataset.folder, "--out", tmp_path / "out", "--encoder", "wordllama")
+    names = [action.name for action in tiny_dataset.taxonomy.actions]
+    found = open_dataset(tmp_path / "out").action_text
+    assert found is not None
+    np.testing.assert_allclose(found, word_vectors(names), atol=1e-6)
 
 
 def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, ran):

@@ -40,6 +40,7 @@ def test_extract_again_and_again(videos, weights, tmp_path, ran, refused):
     assert captured.err.splitlines()[-1] == f"{out}: 2 written"
     found = np.load(out / "tea.npy", allow_pickle=False)
     assert (found.shape, found.dtype) == ((2, 512), np.float32)
+    assert open_encoder("s3d", weights=weights).sampling.frames == 32  # by default
     encoder = open_encoder("s3d", weights=weights, frames=16, size=32)
     wanted = extract_features(videos / "tea.mp4", encoder)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)

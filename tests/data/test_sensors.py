@@ -62,7 +62,8 @@ def test_large_offsets_cost_no_digits(tmp_path):
 
 
 def test_tables_of_several_rates_and_cells_without_a_value(tmp_path):
-    fast = [(f"{time:.2f}", time, "" if time < 1 else "nan") for time in np.arange(0, 4, 0.25)]
+    lost = "", "nan", "NA", "null"
+    fast = [(f"{time:.2f}", time, lost[int(time)]) for time in np.arange(0, 4, 0.25)]
     table(tmp_path / "v" / "watch.csv", fast, "Time (s),X,lost")
     table(tmp_path / "v" / "bench.csv", [(1.0, 5), (3.0, 6)])
     numbers = unscaled(read_tables(tmp_path / "v"))
@@ -78,6 +79,9 @@ def test_tables_of_several_rates_and_cells_without_a_value(tmp_path):
     np.testing.assert_array_equal(rows[:, -2:], [[1, 1], [0, 1], [1, 1], [0, 1]])
     assert rows[0, 0] == 0  # the median, before the first value
     np.testing.assert_array_equal(rows[:, 6:9], 0)
+    missing = np.zeros((40, 2, 4))
+    missing[:2, 0, 3] = missing[:3, 1, 3] = 1
+    assert SensorRecipe.fit(["x", "y"], 1.0, [missing]).lacking == (1,)  # more than 5 %
 
 
 def test_rows_do_not_depend_on_later_values(tmp_path):
@@ -100,14 +104,17 @@ def test_times_of_a_clock_count_from_the_first_one(tmp_path, form):
         "unix": [moment.timestamp() for moment in moments],
         "milliseconds": [f"{1000 * moment.timestamp():.0f}" for moment in moments],
     }
-    heads = "time_ms,x" if form == "milliseconds" else "timestamp,x"
-    (read,) = read_tables(table(tmp_path / "v.csv", zip(forms[form], range(4), strict=True), heads))
-    np.testing.assert_allclose(read.times, seconds, atol=1e-5)
+    heads = dict(zip(forms, ("timestamp", "datetime", "t", "time_ms"), strict=True))[form]
+    rows = list(zip(forms[form], range(4), strict=True))
+    table(tmp_path / "v" / "a.csv", rows, f"{heads},x")
+    table(tmp_path / "v" / "b.csv", rows[2:], f"{heads},x")
+    for read, times in zip(read_tables(tmp_path / "v"), (seconds, seconds[2:]), strict=True):
+        np.testing.assert_allclose(read.times, times, atol=1e-5)
 
 
 def test_semicolons_and_commas(tmp_path):
     path = tmp_path / "v.csv"
-    path.write_text("time;x\n0,5;1,5\n1,5;-2\n")
+    path.write_text("seconds;x\n0,5;1,5\n1,5;-2\n")
     (read,) = read_tables(path)
     assert (read.times.tolist(), read.values.tolist()) == ([0.5, 1.5], [[1.5], [-2]])
 
@@ -143,17 +150,27 @@ def test_scaling_is_by_training_videos_and_kept(kitchen):
         np.testing.assert_array_equal(data.timeline.videos[place], rows.astype(np.float16))
     assert [video.group for video in data.videos] == ["anna", "ben"]
     assert data.observation_dim == 9
+    steps = kitchen / "steps.csv"
+    steps.write_text(steps.read_text().replace("test", "val"))
+    data = prepare(steps, kitchen / "val", sensors=kitchen / "sensors")
+    every = [unscaled(read_tables(kitchen / "sensors" / f"{name}.csv"))[:, 0, :3] for name in "ab"]
+    np.testing.assert_allclose(DatasetReference.of(data).recipe.medians, np.median(every, (0, 1)))
 
 
 def test_other_rates_channels_and_the_recipe_of_another_data_set(kitchen):
     for name in "ab":
         place = kitchen / "more" / f"{name}.csv"
         lines = (kitchen / "sensors" / f"{name}.csv").read_text().splitlines()
-        table(place, [[line, number] for number, line in enumerate(lines[1:])], "time,x,label")
-    asked = {"sensors": kitchen / "more", "channels": ["x"], "feature_rate": 5.0}
+        rows = [[line, 0, number] for number, line in enumerate(lines[1:])]
+        if name == "b":  # in another order
+            rows = [[number, label, line] for line, label, number in rows]
+        table(place, rows, "time,x,label,y" if name == "a" else "y,label,time,x")
+    asked = {"sensors": kitchen / "more", "channels": ["x", "y"], "feature_rate": 5.0}
     data = prepare(kitchen / "steps.csv", kitchen / "five", **asked)
     assert data.timeline.rate == 5
-    assert [rows.shape for rows in data.timeline.videos] == [(50, 3), (50, 3)]
+    assert [rows.shape for rows in data.timeline.videos] == [(50, 6), (50, 6)]
+    rows = DatasetReference.of(data).recipe.rows(kitchen / "more" / "b.csv")
+    np.testing.assert_array_equal(data.timeline.videos[1], rows.astype(np.float16))
     two = STEPS.replace("test", "train").replace("train", "test", 2)  # other training videos
     (kitchen / "other.csv").write_text(two)
     like = {"sensors": kitchen / "more", "like": kitchen / "five"}

@@ -69,6 +69,9 @@ def test_pictures_are_prepared_as_for_the_training():
     middle = pictures[..., 16:240, 38:262]
     torch.testing.assert_close(prepared(pictures), (middle * 255 - 127) / 128)
     assert prepared(torch.rand(1, 3, 30, 50)).shape == (1, 3, 224, 224)
+    places = torch.arange(768)
+    chequers = ((places + places[:, None]) % 2.0).expand(1, 3, -1, -1)
+    assert prepared(chequers).abs().max() < 0.2  # grey, with antialiasing
     with pytest.raises(DataError, match="is too long"):
         prepared(torch.zeros(1, 3, 1, 10_000))
 

@@ -97,6 +97,7 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     encoder = PretrainedText("clip", revision="main")
     assert calls == [(TEXT_MODELS["clip"], "main", "*.safetensors")]
     assert encoder.describe()["model"] == "openai/clip-vit-base-patch32"
+    assert encoder.describe()["layer"] == "pooled"  # the paper's, by default
     assert encoder.describe()["revision"] == "clip"  # the snapshot's folder, named by the commit
     np.testing.assert_array_equal(encoder.encode(TEXTS), encoded(models / "clip"))
 

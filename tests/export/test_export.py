@@ -21,11 +21,12 @@ from cefito.recognition.settings import RecogniserConfig
 from row_films import SMALL, prepared_films
 from tiny_runs import rows_of
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "edge.py"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE, PAGE = ROOT / "examples" / "edge.py", ROOT / "docs" / "edge.md"
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +144,21 @@ def test_the_record_says_what_is_there(run_with_recogniser, folder):
     record = json.loads((folder / RECORD).read_text())
     own = run_with_recogniser.own_recogniser
     assert record["actions"] == [action.name for action in own.taxonomy.actions]
+    assert record["tasks"] == [task.name for task in own.taxonomy.tasks]
     assert (record["width"], record["rate"], record["lengths"]) == (24, 1.0, [1, 2, 3, 4])
     for name, about in record["files"].items():
         opened = runtime.InferenceSession(str(folder / name), providers=["CPUExecutionProvider"])
         assert [one.name for one in opened.get_inputs()] == about["inputs"]
         assert [one.name for one in opened.get_outputs()] == about["outputs"]
         assert ((folder / name).stat().st_size, about["opset"]) == (about["bytes"], 18)
+        written = onnx.load(folder / name)
+        assert (written.ir_version, written.opset_import[0].version) == (8, 18)
+        if name == "follower.onnx":  # its state has one size
+            before, after = opened.get_inputs()[1:], opened.get_outputs()[3:]
+            assert [one.shape for one in before] == [one.shape for one in after]
+            assert all(isinstance(size, int) for one in before for size in one.shape)
+            listed = ", ".join(f"`{one.name}`" for one in before)
+            assert f"the state {listed} |" in " ".join(PAGE.read_text("utf-8").split())
     with np.load(folder / START) as start:
         assert start["count"].tolist() == [0]
 

@@ -10,6 +10,7 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing import active_children
 from pathlib import Path
 from unittest import mock
 
@@ -26,13 +27,16 @@ from cefito.files import file_digest
 from cefito.inference.next_films import next_films
 from cefito.inference.recordings import Recording
 from cefito.inference.whole_videos import recognise
+from cefito.parts.folder import RunInfo
 from cefito.runs.corrected import CorrectedFilms, Retraining
 from cefito.runs.run import open_run
 from cefito.serve.labels import Labels, create_label_app
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.studio import Studio, fetch_film
+from cefito.tracks.document import Choices
 from cefito.tracks.formats import label_studio
 from cefito.tracks.formats.label_studio import Tags
+from cefito.tracks.reading import read
 from serve.label_films import LONGER, PLAN, make_place
 from serve.studios import CONFIG, TOKEN, configuration, read_steps, regions, studio_of
 
@@ -211,7 +215,7 @@ def test_rows_of_a_film_are_kept_by_its_digest(place, films, studio, back_end, m
 
 
 def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio, back_end):
-    client, form = back_end(films), {"form": AUDIO, "names": ("Boil", "stir")}
+    client, form = back_end(films), {"form": AUDIO, "names": ("Boil!", "stir")}
     assert connect(client, studio, **form).status_code == 200
     (proposal,) = asked(client, "/data/upload/1/n0.mp4", entry="clip", **form).json()["results"]
     (region,) = proposal["result"]
@@ -219,7 +223,7 @@ def test_seconds_for_labels_of_sounds_and_labels_that_are_missing(films, studio,
     track = recognise(films.start, Path(studio.films / "n0.mp4"))
     step = next(step for step in track.steps if step.name == "boil")
     times = {"start": round(step.start, 3), "end": round(step.end, 3)}
-    assert region["value"] == {**times, "labels": ["Boil"]}
+    assert region["value"] == {**times, "labels": ["Boil!"]}
 
 
 def test_the_task_that_the_data_name_is_that_of_the_film(films, studio, back_end, monkeypatch):
@@ -241,6 +245,7 @@ def test_the_task_that_the_data_name_is_that_of_the_film(films, studio, back_end
         ({"tasks": [{"id": 1, "data": {"video": "s3://b/n.mp4"}}]}, 422, "presigned"),
         ({"tasks": [{"id": 1, "data": {"video": "file:///etc/passwd"}}]}, 422, "address of http"),
         ({"tasks": [{"id": 1, "data": {"video": "/data/upload/none"}}]}, 422, "404"),
+        ({"tasks": [{"id": 1, "data": {"video": "https://127.0.0.1:1/n"}}]}, 422, "be fetched"),
         ({"project": "8.1", "tasks": [{"id": 1, "data": {"video": "/a"}}]}, 422, "is unknown"),
     ],
 )
@@ -279,7 +284,7 @@ def test_a_token_is_needed_but_for_health(films, studio, back_end):
     assert {*client.app.openapi()["paths"]} == {"/", "/health", "/ready", "/metrics", *posted}
     assert client.get("/health").json()["status"] == "UP"
     assert connect(client, studio).status_code == 401
-    client.auth = ("cefito", "a-token-of-24-characters")  # as Label Studio shows it
+    client.auth = ("anyone", "a-token-of-24-characters")  # as Label Studio shows it
     assert connect(client, studio).status_code == 200
 
 
@@ -314,6 +319,8 @@ def test_corrected_films_are_written_down_before_the_answer(place, films, studio
     event = hook("ANNOTATION_CREATED", 1, truth["n0.mp4"], "/data/upload/1/n0.mp4")
     assert client.post("/webhook", json=event).json() == {"status": "ok", "corrected": 1}
     assert json.loads(path.read_text())["annotations"] == [event["annotation"]]
+    (track,) = read([path], Choices(task="tea")).tracks  # as `cefito data prepare custom` does
+    assert [(step.name, step.start, step.end) for step in track.steps] == truth["n0.mp4"]
     fewer = hook("ANNOTATION_UPDATED", 1, truth["n0.mp4"][:2], "/data/upload/1/n0.mp4")
     assert client.post("/webhook", json=fewer).json()["corrected"] == 1
     assert json.loads(path.read_text())["annotations"] == [fewer["annotation"]]
@@ -374,8 +381,13 @@ def test_it_learns_from_corrected_films(place, films, studio, back_end):
     data = newer.dataset()
     learned = [data.taxonomy.names([s.action for s in video.steps]) for video in data.videos]
     assert learned == [[*PLAN]] * 8 + [[*LONGER]] * 3
-    again = back_end(CorrectedFilms(films.folder, films.start, films.videos))
+    films = CorrectedFilms(films.folder, films.start, films.videos)
+    again = back_end(films)
     assert again.get("/").json()["model_version"] == "cefito RUN v1"
+    keep(films, 4, "n3.mp4", truth["n3.mp4"])
+    again.post("/train", json={"label_config": configuration(LONGER)})
+    waited(again, lambda _: (films.run(2) / "run.json").exists())
+    assert RunInfo.read(films.run(2)).started_from == newer.info.started_from  # RUN
 
 
 def test_training_that_is_asked_for_takes_what_the_server_has(place, films, studio, back_end):
@@ -399,13 +411,20 @@ def test_a_training_that_was_ended_goes_on_to_the_same_weights(place, films, bac
     assert (films.unfinished, films.version, films.new) == (1, 0, 0)
     shutil.copytree(films.folder, films.folder.with_name("whole"))
     Retraining(films.folder.with_name("whole"), films.start.folder)(number)
-    client = back_end(films)
-    waited(client, lambda status: status["training"])
+    client = back_end(films, again=600.0)
+    waited(client, lambda _: active_children())
+    (training,) = active_children()
+    training.kill()
+    assert waited(client, lambda status: status["failed"])["failed"] == "its process was ended"
+    client.post("/train", json={"label_config": configuration(LONGER)})
+    waited(client, lambda status: status["training"])  # at once
     client.__exit__(None, None, None)  # the process that trains is killed
     assert films.unfinished == 1
     waited(back_end(films), lambda status: status["model_version"].endswith("v1"))
     whole, resumed = films.folder.with_name("whole"), films.folder
-    for path in sorted(whole.glob("versions/1/run/**/*.safetensors")):
+    weights = sorted(whole.glob("versions/1/run/**/*.safetensors"))
+    assert weights
+    for path in weights:
         assert (resumed / path.relative_to(whole)).read_bytes() == path.read_bytes()
 
 
@@ -448,10 +467,19 @@ def test_a_retraining_waits_for_space_on_the_disk(place, films, back_end, larges
     assert record["annotations"] == [event["annotation"]]
 
 
-def test_films_whose_rows_cannot_be_kept_get_proposals(films, studio, back_end):
-    client = back_end(films)
+def test_films_whose_rows_cannot_be_kept_get_proposals(films, studio, back_end, monkeypatch):
+    client, encoded = back_end(films), []
     connect(client, studio)
     first = asked(client, "/data/upload/1/n0.mp4").json()
+    encoding = client.app.state.service.encoding
+    encode = encoding.function
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "function", lambda of: encoded.append(of) or encode(of))
+        shutil.move(films.folder / "features", films.folder / "moved")
+        for number in (1, 2):
+            assert asked(client, "/data/upload/1/n0.mp4").json() == first
+            assert len(encoded) == number
+    shutil.move(films.folder / "moved", films.folder / "features")
     films.folder.joinpath("films.json").unlink()
     films.folder.joinpath("films.json").mkdir()  # in the way
     assert asked(client, "/data/local-files/?d=n0.mp4").json() == first
@@ -552,7 +580,7 @@ def test_defaults_and_limits_of_the_page():
 
 
 def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, studio, monkeypatch):
-    """As where its own address is wrong; no project has connected, and the run is a shared file."""
+    """As where its own address is wrong; the run is a shared file."""
     from fastapi.testclient import TestClient
 
     apps = []
@@ -560,9 +588,15 @@ def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, s
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     export_run(place[0] / "RUN", tmp_path / "run.zip")
+    (tmp_path / "token").write_text("a-token-of-24-characters")
     call = f"label {tmp_path}/run.zip --dataset {place[0]}/DATA --encoder {place[0]}/dinov2"
-    assert main([*call.split(), "--studio", studio.address]) == 0
+    call += f" --studio {studio.address} --token-file {tmp_path}/token"
+    assert main(call.split()) == 0
+    assert apps[0].state.service.limits == _FILMS
     with TestClient(apps[0], "http://localhost") as client:
+        assert connect(client, studio).status_code == 401
+        client.auth = ("cefito", "a-token-of-24-characters")
+        connect(client, mock.Mock(address="http://127.0.0.1:1"))
         assert asked(client, "/data/upload/1/n0.mp4").json()["results"][0]["result"]
     assert studio.asked[-1][1] == f"Token {TOKEN}"
     assert (tmp_path / "run.zip.labels" / "labels.xml").exists()

@@ -100,6 +100,9 @@ def test_frames_in_another_order_and_without_a_number(robot):
     ]
     place = table.column_names.index("subtask_index")
     table = table.set_column(place, "subtask_index", pyarrow.array(numbers, pyarrow.int64()))
+    tasks = [row["task_index"] ^ (row["timestamp"] > 1) for row in table.to_pylist()]  # several
+    place = table.column_names.index("task_index")
+    table = table.set_column(place, "task_index", pyarrow.array(tasks, pyarrow.int64()))
     parquet.write_table(table.sort_by([("timestamp", "descending")]), path)
     assert spans(robot) == {
         "episode_000000": (CUBE, [(GRIP, 0.0, 1.0), (GRIP, 1.5, 2.5)]),
@@ -193,6 +196,8 @@ def test_steps_are_written_in_place_only_if_that_is_asked(tmp_path):
     feature = {"dtype": "int64", "shape": [1], "names": None}
     assert info["features"]["subtask_index"] == feature
     assert labels(bare, 3) == ["background"] * 35
+    names, frames = (bare / path for path in ("meta/subtasks.parquet", FIRST))
+    assert names.stat().st_mtime_ns <= frames.stat().st_mtime_ns  # names first
     assert films.items() <= files(bare).items()
     write_subtasks([track(0, (GRIP, 0.0, 1.0))], bare)
     assert spans(bare)["episode_000000"] == (CUBE, [(GRIP, 0.0, 1.0)])
@@ -249,7 +254,7 @@ def test_what_a_table_says_about_its_columns_is_kept(robot):
 
 def test_short_and_equal_steps(robot):
     written = write_subtasks(
-        [track(1, (PUSH, 0.0, 1.0), ("blink", 1.06, 1.14), (PUSH, 1.2, 2.0))], robot
+        [track(1, (PUSH, 0.0, 0.5), (PUSH, 0.5, 1), ("blink", 1.06, 1.14), (PUSH, 1.2, 2))], robot
     )
     assert written.unseen == ("episode 1: blink",)
     assert spans(robot)["episode_000001"][1] == [(PUSH, 0.0, 1.0), (PUSH, 1.2, 2.0)]
@@ -279,7 +284,8 @@ def test_names_that_are_not_numbered_by_place_are_refused(robot):
 
 def test_the_command(robot, tmp_path, capsys):
     table = tmp_path / "steps.csv"
-    table.write_text(f"video,step,start,end\nepisode_000003,{PUSH},1.0,3.0\n")
+    lines = f"episode_000003,{PUSH},1.0,3.0\nepisode_000003,blink,0.06,0.14\n"
+    table.write_text(f"video,step,start,end\n{lines}")
     call = ["data", "subtasks", str(table), str(robot)]
     assert main(call) == 2
     assert "--in-place" in capsys.readouterr().err
@@ -289,7 +295,9 @@ def test_the_command(robot, tmp_path, capsys):
     assert spans(tmp_path / "out")["episode_000003"] == (DRAWER, [(PUSH, 1.0, 3.0)])
     assert "episode_000003" not in spans(robot)
     assert main([*call, "--in-place"]) == 0
-    assert "20 frames of 1 episode have a step" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "20 frames of 1 episode have a step" in said
+    assert "shorter than a frame, so left out: episode 3: blink" in said
     assert spans(robot) == spans(tmp_path / "out")
     assert main(["data", "steps", str(robot), "--out", str(tmp_path / "all.csv")]) == 0
     assert spans(tmp_path / "all.csv") == spans(robot)

@@ -253,8 +253,10 @@ def test_losses_are_computed_in_the_precision_of_the_training(precision, parts):
         def parts(self, *given):
             yield self.terms(*given)
 
-    run(InParts() if parts else Noting(), precision=precision, epochs=1)
+    loss = InParts() if parts else Noting()
+    run(loss, precision=precision, epochs=1)
     assert reduced == {precision == "bfloat16"}
+    assert {weights.dtype for weights in loss.module.parameters()} == {torch.float32}
 
 
 def test_a_training_is_not_resumed_in_another_precision(tmp_path):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import CefitoError, ConfigError, install_command
-from cefito.export.graph import OPSET, check_onnx
+from cefito.export.graph import FORMAT, OPSET, check_onnx
 from cefito.export.recogniser import STATE, follower, whole_recogniser
 from cefito.files import write_json
 from cefito.inference.observer import ObservationRecipe
@@ -194,6 +194,8 @@ def _exported(
     shapes: Sequence[Any],
 ) -> None:
     """Write a network as PyTorch's exporter translates it."""
+    import onnx
+
     command = install_command("onnx")
     try:
         import onnxscript  # noqa: F401
@@ -213,6 +215,10 @@ def _exported(
             output_names=[*outputs],
             dynamic_shapes=tuple(shapes),
         )
+    model = onnx.load(path)
+    model.ir_version = FORMAT  # the exporter writes a newer one
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
 
 
 @contextmanager

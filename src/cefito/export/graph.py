@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 OPSET = 18
 """Version of the operators of ONNX, which onnxruntime runs from 1.14 on."""
-_IR = 8  # version of the file format that goes with it
+FORMAT = 8
+"""Version of the files that goes with it."""
 Shape = Sequence[int | str]
 """Sizes of an array; a name stands for any size."""
 
@@ -148,7 +149,7 @@ class Graph:
         from onnx import checker, helper
 
         opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(self._proto("cefito"), opset_imports=opsets, ir_version=_IR)
+        model = helper.make_model(self._proto("cefito"), opset_imports=opsets, ir_version=FORMAT)
         helper.set_model_props(model, dict(notes))
         checker.check_model(model, full_check=True)
         return model
