@@ -138,10 +138,7 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
 
 
 def _columns(edges: Edges, actions: Sequence[int]) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return the places that each edge passes, and the places of each column from the top.
-
-    A place is an action, or (a, b, column) where the edge (a, b) passes a column.
-    """
+    """Return the places of each edge and column: actions, and (a, b, n) where (a, b) passes n."""
     column = dict.fromkeys(actions, 0)
     for _ in column:  # the longest way to each action
         for a, b in edges:
