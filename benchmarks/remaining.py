@@ -3,7 +3,7 @@
 At the start of each of the last six steps of a test video, a session that has followed the rows so
 far plans the rest, with and without the observation after the last step; another is given the steps
 done and the observation at the boundary. The last row may show the step that begins: if the session
-says that it goes on, its plan does not hold it, so scores are also given with it before the plan.
+says that it goes on, its plan need not hold it, so scores are also given with it before the plan.
 Needs runs of several lengths with a recogniser.
 
     python benchmarks/remaining.py DATA RUN [RUN …] --out FILE
@@ -35,7 +35,8 @@ def scored(session: Session, left: list[int]) -> list[float]:
     """Success, edit similarity and next step of the likeliest plan, and with the present step."""
     plan = list(session.plans(1)[0].actions)
     now = session.followed(1).now if session.follows_rows else None
-    whole = plan if now is None or now.action != left[0] else [now.action, *plan]
+    begun = now is not None and now.action == left[0] != plan[0]
+    whole = [left[0], *plan] if begun else plan
     scores: list[float] = []
     for one in (plan, whole):
         scores += [one == left, Levenshtein.normalized_similarity(one, left), one[0] == left[0]]
