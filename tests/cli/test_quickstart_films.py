@@ -280,9 +280,7 @@ def test_films_of_two_kinds_are_not_taken_for_one_task(quick, refused, call, tmp
     given = ("quickstart", "--films", folder, "--out", out)
     text = refused(*given)
     assert "the labels name no task, and 'wheel 1 Joe' and 'jack 1 Ann' share few steps. " in text
-    assert text.endswith(
-        "a pattern of tasks in names, or one task for all. (--column, --task-pattern, --task, --video-table)\n"
-    )
+    assert text.endswith("or one task for all. (--column, --task-pattern, --task, --video-table)\n")
     assert not out.exists()
     assert call(*given, "--task", "tyre")[0] == 0
 

@@ -434,9 +434,9 @@ def verified(
             f"{overlapping} of {len(steps)} steps began before the previous step had ended; if "
             "several people are at work, verify each alone"
         )
-    said = [one.probability for one in (*verification.deviations, *verification.unsure)]
     count = sum(deviation.probability >= LEAST for deviation in verification.deviations)
-    doubts = sum(probability >= verifier.config.unsure for probability in said) - count
+    seldom = sum(one.probability < verifier.config.unsure for one in verification.deviations)
+    doubts = len(verification.deviations) - count - seldom + len(verification.unsure)
     many = count >= max(_MANY, len(steps) / 3) or count + doubts > max(_MANY, len(steps))
     if track.drawn and many and track.task_probability > 0.5:  # else the film's limits say it
         problem = f"{counted(count, 'finding')} and {counted(doubts, 'doubt')}"
