@@ -224,7 +224,7 @@ def test_one_labelled_film_is_too_few(quick, refused, tmp_path):
     folder.mkdir()
     (folder / "steps.csv").write_text(table_of({"f1": draw(folder / "f1.mp4")}, task="tyre"))
     text = refused("quickstart", "--films", folder, "--out", tmp_path / "out")
-    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
+    assert "has labels of one film, 'f1'. Label at least two of each task, better five." in text
 
 
 def test_what_is_missing_is_named(quick, refused, tmp_path):

@@ -110,7 +110,7 @@ def run_films(
     films = files.owned(source.names)
     if len(films) == 1:
         problem = f"has labels of one film, '{next(iter(films))}'"
-        raise DataError(f"{folder}: {problem}. Label at least two of each task, better ten.")
+        raise DataError(f"{folder}: {problem}. Label at least two of each task, better five.")
     if not films:
         named = listed(source.names, most=_SHOWN)
         there = listed((path.name for path in files.paths), most=_SHOWN)
