@@ -17,7 +17,6 @@ from cefito.report.verification import durations
 from cefito.verification.verifier import Verifier
 
 Cell = str | float | int | None
-_FINDINGS = ("video", "worker", "task", "step", "start", "end", "finding", "probability")
 _SHARES = "probability", "mistake", "longer by"  # columns; other numbers are seconds or counts
 _BOM = "\ufeff"
 _WIDEST = 60  # letters
@@ -104,7 +103,7 @@ def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterabl
 
 
 def _findings(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
-    yield *_FINDINGS, "evidence"
+    yield "video", "worker", "task", "step", "start", "end", "finding", "probability", "evidence"
     for name, reason in _not_verified(left_out):
         yield name, "", "", "", None, None, reason, None, ""
     for video in videos:

@@ -50,8 +50,7 @@ def timeline_picture(videos: Sequence[Track]) -> str:
             for step in steps:
                 said, opacity = _said(step), ""
                 if title == "recognised":
-                    said += f", {step.probability:.0%}"
-                    opacity = _opacity(step.probability)
+                    said, opacity = f"{said}, {step.probability:.0%}", _opacity(step.probability)
                 left, width = _LEFT + step.start * scale, (step.end - step.start) * scale
                 parts.append(_box(left, top, width, colours[step.name], said, opacity))
             top += _STRIP + _GAP
@@ -60,9 +59,8 @@ def timeline_picture(videos: Sequence[Track]) -> str:
     column = (_WIDTH - _LEFT - _RIGHT) / _COLUMNS
     for place, name in enumerate(names):
         left, line = _LEFT + place % _COLUMNS * column, top + place // _COLUMNS * _LINE
-        parts.append(f"<rect x='{left:.1f}' y='{line}' width='12' height='12' ")
-        parts[-1] += f"fill='{colours[name]}'/>"
-        parts.append(_text(left + 17, line + 11, shortened(name, _IN_LEGEND)) + "\n")
+        swatch = f"<rect x='{left:.1f}' y='{line}' width='12' height='12' fill='{colours[name]}'/>"
+        parts += [swatch, _text(left + 17, line + 11, shortened(name, _IN_LEGEND)) + "\n"]
     height = top + -(-len(names) // _COLUMNS) * _LINE + _GAP
     return "\n".join(_document(parts, height)) + "\n"
 
