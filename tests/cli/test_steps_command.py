@@ -90,7 +90,8 @@ def test_the_task_of_files_without_one_beside_a_table_with_tasks(tmp_path, ran, 
     names = {"video": "Film", "task": "Arbeit", "step": "Schritt", "start": "Von", "end": "Bis"}
     columns = [part for name in names.items() for part in ("--column", "=".join(name))]
     given = ("--task", "make tea", *columns, "--out", tmp_path / "STEPS.csv")
-    ran("data", "steps", tmp_path / "toast.csv", tmp_path / "f2.eaf", *given)
+    _, err = ran("data", "steps", tmp_path / "toast.csv", tmp_path / "f2.eaf", *given)
+    assert "has no column" not in err  # it is no table
     rows = (tmp_path / "STEPS.csv").read_text().splitlines()[1:]
     assert rows == ["f1,toast,cut,0.0,4.0", "f2,make tea,boil,0.0,3.0"]
     problem = refused("data", "steps", tmp_path / "toast.csv", *given[:-1], tmp_path / "2.csv")
