@@ -224,7 +224,7 @@ def test_one_labelled_film_is_too_few(quick, refused, tmp_path):
     folder.mkdir()
     (folder / "steps.csv").write_text(table_of({"f1": draw(folder / "f1.mp4")}, task="tyre"))
     text = refused("quickstart", "--films", folder, "--out", tmp_path / "out")
-    assert "has labels of one film, 'f1'. Label at least two of each task, better ten." in text
+    assert "has labels of one film, 'f1'. Label at least two of each task, better five." in text
 
 
 def test_what_is_missing_is_named(quick, refused, tmp_path):
@@ -280,7 +280,7 @@ def test_films_of_two_kinds_are_not_taken_for_one_task(quick, refused, call, tmp
     given = ("quickstart", "--films", folder, "--out", out)
     text = refused(*given)
     assert "the labels name no task, and 'wheel 1 Joe' and 'jack 1 Ann' share few steps. " in text
-    assert text.endswith("or one task for all. (--column, --task, --video-table)\n")
+    assert text.endswith("or one task for all. (--column, --task-pattern, --task, --video-table)\n")
     assert not out.exists()
     assert call(*given, "--task", "tyre")[0] == 0
 

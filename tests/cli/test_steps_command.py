@@ -55,8 +55,8 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
             (*steps, *TEA[:2]),
             "Give the frameRate of the Video tag; it is 24 if the tag has none. (--frame-rate)",
         ),
-        ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
-        ((*steps, *TEA[2:]), "(--task)"),
+        ((*steps, *TEA[2:]), "holds no task. Give one for all videos, a pattern that finds it in"),
+        ((*steps, *TEA[2:]), "(--task, --task-pattern, --video-table)"),
         ((*steps, *TEA, "--tier", "x"), "has no control tag 'x', only 'steps' (20). (--tier)"),
         ((*steps, *TEA[:2], "--frame-rate", "0"), "expected more than 0 (got 0.0). (--frame-rate)"),
         ((*steps, *TEA, *table), "split is 'dev'; expected one of train, val, test. (--video-t"),
@@ -68,6 +68,21 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
         assert message in refused(*argv)
 
 
+def test_a_name_of_a_column_that_one_table_lacks(tmp_path, ran, refused):
+    tables = tmp_path / "a.csv", tmp_path / "b.csv"
+    tables[0].write_text("video,task,step,start,end\na,tea,boil,0,4\n")
+    tables[1].write_text("video,Model,step,start,end\nb,toast,cut,0,4\n")
+    given = ("data", "steps", *tables, "--out", tmp_path / "STEPS.csv", "--column")
+    _, err = ran(*given, "task=Model")
+    assert err.startswith("note: a.csv: has no column 'Model', which another table has.\n")
+    assert "b.csv" not in err
+    rows = (tmp_path / "STEPS.csv").read_text().splitlines()[1:]
+    assert rows == ["a,tea,boil,0.0,4.0", "b,toast,cut,0.0,4.0"]
+    assert "a.csv: has no column 'modell', only" in refused(
+        *given[:-2], tmp_path / "2.csv", "--column", "task=Modell"
+    )
+
+
 def test_the_task_of_files_without_one_beside_a_table_with_tasks(tmp_path, ran, refused):
     """As a table of one procedure and ELAN files of another are joined."""
     (tmp_path / "toast.csv").write_text("Film;Arbeit;Schritt;Von;Bis\nf1;toast;cut;0:00;0:04\n")
@@ -75,7 +90,8 @@ def test_the_task_of_files_without_one_beside_a_table_with_tasks(tmp_path, ran, 
     names = {"video": "Film", "task": "Arbeit", "step": "Schritt", "start": "Von", "end": "Bis"}
     columns = [part for name in names.items() for part in ("--column", "=".join(name))]
     given = ("--task", "make tea", *columns, "--out", tmp_path / "STEPS.csv")
-    ran("data", "steps", tmp_path / "toast.csv", tmp_path / "f2.eaf", *given)
+    _, err = ran("data", "steps", tmp_path / "toast.csv", tmp_path / "f2.eaf", *given)
+    assert "has no column" not in err  # it is no table
     rows = (tmp_path / "STEPS.csv").read_text().splitlines()[1:]
     assert rows == ["f1,toast,cut,0.0,4.0", "f2,make tea,boil,0.0,3.0"]
     problem = refused("data", "steps", tmp_path / "toast.csv", *given[:-1], tmp_path / "2.csv")

@@ -182,7 +182,12 @@ def test_a_name_of_a_column_is_of_the_tables_that_have_it(call, refused, tmp_pat
     given = [*tables, *(f"--column={ours}={theirs}" for ours, theirs in columns.items())]
     code, out, _ = call("verify", *given, "--json")
     assert (code, json.loads(out)[0]["group"]) == (0, "x")
-    assert verify(*tables, choices=Choices(columns=columns)).group == "x"
+    found = verify(*tables, choices=Choices(columns=columns))
+    lacking = [
+        f"{name}.csv: has no column '{of}', which another table has."
+        for name, of in (("right", "who"), ("new", "von"), ("new", "bis"))
+    ]
+    assert (found.group, sorted(found.notes)) == ("x", sorted(lacking))
     assert "has no column 'what'" in refused("verify", *given, "--column=error=what")
 
 

@@ -93,11 +93,35 @@ def test_many_findings_in_a_film_may_be_those_of_another_task(right):
     seen = tuple(Step(20 * at, 20 * at + 10, action) for at, action in enumerate([3, 3, 1]))
     steps = [TimedStep(name=TEA[s.action], action=s.action, start=s.start, end=s.end) for s in seen]
     facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 60.0, "steps": steps}
-    many = "findings among 3 steps are many for one film: it may show another task, or none"
+    many = "findings and 0 doubts among 3 steps are many for one film: it may show another task, or"
     for drawn in (seen,) * 2, None:  # recognised, or given
         film = verified(verifier, Track(**facts, drawn=drawn), least=0.5)
         assert len(film.deviations) >= 3
         assert (many in " ".join(film.notes)) == (drawn is not None)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "certainty", "said"),
+    [(7, 3, 0.54, True), (7, 3, 0.5, False), (6, 3, 0.54, False), (5, 2, 0.54, False)],
+)
+def test_doubts_that_outnumber_the_steps_may_be_those_of_another_task(
+    count, shown, certainty, said, write
+):
+    """If more than three are in doubt; of a task with at most 50 % the limits say it."""
+    names = [f"step {letter}" for letter in "abcdefg"[:count]]
+    verifier = open_verifier(write("R.csv", *(lines(f"r{n}", names) for n in range(4))))[1]
+    seen = tuple(Step(20 * at, 20 * at + 10, at) for at in range(shown))
+    steps = [
+        TimedStep(name=names[s.action], action=s.action, start=s.start, end=s.end) for s in seen
+    ]
+    facts = {"video": "f", "task": "tea", "task_id": 0, "seconds": 140.0, "steps": steps}
+    track = Track(**facts, task_probability=certainty, drawn=(seen,) * 9 + (seen[1:],))
+    film = verified(verifier, track, least=0.5)
+    assert (len(film.deviations), len(film.unsure)) == (0, count - shown)
+    many = "0 findings and 4 doubts among 3 steps are many for one film"
+    assert [note.partition(":")[0] for note in film.notes] == [many] * said
+    assert verified(verifier, track, least=0.001).notes == film.notes
+    assert verified(verifier, track, least=0.9).notes == film.notes
 
 
 @pytest.mark.parametrize(("count", "said"), [(12, True), (13, False), (7, False)])
@@ -236,7 +260,7 @@ def test_files_without_a_task_take_that_of_the_option(tmp_path):
         ([lines("r")], [lines("x", task="soup")], ConfigError, "unknown task 'soup'"),
         ([lines("r", errors=range(4))], [lines("x")], DataError, "are errors. Add a right video"),
         ([lines("r", split="test")], [lines("x")], DataError, "no video of the split train"),
-        ([lines("r")], None, ConfigError, "no videos of the split test. Give another file"),
+        ([lines("r")], None, ConfigError, "of the split test to judge. Give the videos"),
     ],
 )
 def test_refusals(write, learned, new, kind, words):

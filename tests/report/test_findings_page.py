@@ -70,6 +70,7 @@ def test_the_page_says_which_films_were_wrong_where_and_how_long_steps_took(fold
     verified(folder, "--out", page, "--films", folder / "films")
     tree = parsed(page.read_text("utf-8"))
     assert "2 of 2 had a finding." in texts(tree)
+    assert "Nothing found" not in texts(tree)
     assert texts(tree).count("Red steps have a finding: ") == 2  # both at a step
     assert table(tree, "Which were wrong") == [
         ["swapped", "Ann", "make tea", "1", "0:03 pour water: out of order (88 %)"],
@@ -162,12 +163,22 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     found = films[0].model_dump() | {"deviations": [sure | {"evidence": "in none"}]}
     save_verification([VerifiedVideo.model_validate(found)], page, verifier)
     assert texts(parsed(page.read_text("utf-8"))).count("over 98 %") == 3  # of a step, too
+    sure |= {"evidence": "", "start": 12.340000000000002, "end": 20.0, "probability": 0.98765432}
+    done["steps"][0] |= {"mistake": 0.12345}
+    rounded = films[0].model_dump() | {"deviations": [sure], "steps": done["steps"]}
+    save_table([VerifiedVideo.model_validate(rounded)], book, verifier)
+    sheets = openpyxl.load_workbook(book)
+    row = [cell.value for cell in sheets["findings"][2]]
+    assert row[4:6] + row[7:8] == [12.34, 20, 0.988]
+    assert sheets["findings"].column_dimensions["E"].width == len("12.34") + 2
+    assert [cell.value for cell in sheets["steps"][2]][-2:] == [9, 0.123]
     save_table([VerifiedVideo.model_validate(found)], folder / "sure.csv", verifier)
     assert ",added,1.0,in none" in (folder / "sure.csv").read_text("utf-8")  # the share itself
     save_verification(films, page, verifier)
     save_table(films, book, verifier)
     tree = parsed(page.read_text("utf-8"))
     assert "0 of 4 had a finding; 3 without one leave open whether all was right." in texts(tree)
+    assert "Nothing found in: a.A film" in texts(tree)
     assert [texts(one) for one in tree.iter(f"{ELEMENT}h2")][:2] == [
         *("Which leave open whether all was right", "How long steps took")
     ]

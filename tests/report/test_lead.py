@@ -12,7 +12,10 @@ from cefito.report.page import comparison_lead, run_lead
 from cefito.report.schema import ComparisonReport, Group, Lead, RunReport
 from cefito.study.tables import published_table
 
-MEANING = "A window is a stretch of a video; its plan is right if every step is, in order."
+MEANING = (
+    "A window is a stretch of a video. Its steps are planned from what is seen before and, with a "
+    "goal, after them; the plan is right if every step is, in order."
+)
 
 
 def made(kind: Any, **values: Any) -> Any:

@@ -250,7 +250,7 @@ def test_the_picture_has_every_step_and_no_markup_of_names():
     root = ElementTree.fromstring(drawn)
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert titles.count("boil, 0:01–0:04, 50%") == 2
-    boxes = {one[0].text: float(one.get("fill-opacity", 0)) for one in root.iter() if len(one) == 1}
+    boxes = {one[0].text: float(one.get("fill-opacity", 1)) for one in root.iter() if len(one) == 1}
     tops = {one[0].text: float(one.get("y", 0)) for one in root.iter() if len(one) == 1}
     assert tops["other, 0:00–0:03"] < tops["boil, 0:01–0:04, 50%"]
     assert boxes["boil, 0:01–0:04, 50%"] < boxes["other, 0:00–0:03"] == 1

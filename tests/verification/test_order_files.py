@@ -33,15 +33,17 @@ def test_files_of_orders(tmp_path, edges):
     assert orders == {0: ((0, 1), (1, 3))}
     path.write_text(graph_text(orders, TAXONOMY, "json"))
     assert read_orders(path, TAXONOMY) == orders
-    assert "Käse &amp; &lt;b&gt;" in graph_picture(orders, TAXONOMY)
+    order = TaskOrder.of([], range(4)).with_edges(orders[0])
+    assert "Käse &amp; &lt;b&gt;" in graph_picture({0: order}, TAXONOMY)
 
 
 def test_an_edge_does_not_pass_behind_boxes():
-    """0 → 1 → 2 → 3 and 0 → 3, which has a row of its own below 1 and 2."""
-    picture = graph_picture({0: ((0, 1), (1, 2), (2, 3), (0, 3))}, TAXONOMY)
+    """0 → 1 → 2 → 3 and 4 → 3, which has a row of its own below 1 and 2."""
+    order = TaskOrder.of([], range(5)).with_edges(((0, 1), (1, 2), (2, 3), (4, 3)))
+    picture = graph_picture({0: order}, Taxonomy.from_names("made", [("tea", range(5))], NAMES))
     boxes = re.findall(r"<rect x='([\d.]+)' y='(\d+)' width='([\d.]+)' height='(\d+)'", picture)
     boxes = [[float(number) for number in box] for box in boxes]
-    assert len(boxes) == 4
+    assert len(boxes) == 5
     for curve in re.findall(r"<path d='(M[^']+)' fill='none'", picture):
         numbers = np.array([float(number) for number in re.findall(r"[\d.]+", curve)])
         for x, y in numbers.reshape(-1, 2):
@@ -76,6 +78,9 @@ def test_steps_of_few_videos_are_optional(tmp_path):
     assert not given.verify([Step(0, 5, 0)], 0).deviations
     dot = graph_text(edges, TAXONOMY, "dot", optional)
     assert [line.split()[0] for line in dot.splitlines() if "dashed" in line] == ["t0a2"]
+    picture = graph_picture({0: orders[0], 1: written[1]}, TAXONOMY)
+    assert re.findall(r"stroke-dasharray='4 3'><title>(\w+)<", picture) == ["wait"]
+    assert re.findall(r"bold'>([^<]*)<", picture) == ["tea (dashed: optional)", "bread"]
 
 
 def test_orders_of_any_names_are_read_back(tmp_path):

@@ -266,12 +266,13 @@ def graph(
                 for name, texts in (("add", add), ("remove", remove))
             }
             verifier = edited_orders(verifier, chosen[0], **pairs)
-    orders = {one: verifier.orders[one].edges for one in chosen}
+    orders = {one: verifier.orders[one] for one in chosen}
     if form == "svg":
         text = graph_picture(orders, taxonomy)
     else:
-        optional = {one: verifier.orders[one].optional for one in chosen}
-        text = graph_text(orders, taxonomy, "dot" if form == "dot" else "json", optional)
+        edges = {task_id: order.edges for task_id, order in orders.items()}
+        optional = {task_id: order.optional for task_id, order in orders.items()}
+        text = graph_text(edges, taxonomy, "dot" if form == "dot" else "json", optional)
     if out is None:
         print_json(json_text.loads(text))
     else:

@@ -42,7 +42,9 @@ CAUTION = (
 )
 """What is to be said with findings of films."""
 _AS_WRITTEN = Choices()
-_MANY = 3  # findings in a film, and a third of its steps, from which on it may be another task's
+# findings in a film, and a third of its steps, from which on it may be another task's; with doubts
+# they are more than that, and than its steps
+_MANY = 3
 _OVERLAP = 0.3  # share of the steps from which on more than one person may be at work
 
 
@@ -361,8 +363,9 @@ def judged(right: Right, path: Path, tracks: Iterable[Track]) -> tuple[Track, ..
         return videos
     kept = tuple(video for video in videos if video.split == "test")
     if not kept:
-        problem = "is what was learned from, and has no videos of the split test"
-        raise ConfigError(f"{path}: {problem}. Give another file, or a column split.")
+        problem = "is what was learned from, and has no videos of the split test to judge"
+        remedy = "Give the videos to judge in another file, or name them 'test' in a column split"
+        raise ConfigError(f"{path}: {problem}. {remedy}.")
     return kept
 
 
@@ -432,8 +435,12 @@ def verified(
             "several people are at work, verify each alone"
         )
     count = sum(deviation.probability >= LEAST for deviation in verification.deviations)
-    if track.drawn and count >= max(_MANY, len(steps) / 3):
-        problem = f"{count} findings among {counted(len(steps), 'step')} are many for one film"
+    seldom = sum(one.probability < verifier.config.unsure for one in verification.deviations)
+    doubts = len(verification.deviations) - count - seldom + len(verification.unsure)
+    many = count >= max(_MANY, len(steps) / 3) or count + doubts > max(_MANY, len(steps))
+    if track.drawn and many and track.task_probability > 0.5:  # else the film's limits say it
+        problem = f"{counted(count, 'finding')} and {counted(doubts, 'doubt')}"
+        problem += f" among {counted(len(steps), 'step')} are many for one film"
         notes.append(f"{problem}: it may show another task, or none that is known")
     judged_steps = tuple(
         VerifiedStep(

@@ -17,7 +17,7 @@ from cefito.report.verification import durations
 from cefito.verification.verifier import Verifier
 
 Cell = str | float | int | None
-_FINDINGS = ("video", "worker", "task", "step", "start", "end", "finding", "probability")
+_SHARES = "probability", "mistake", "longer by"  # columns; other numbers are seconds or counts
 _BOM = "\ufeff"
 _WIDEST = 60  # letters
 
@@ -70,18 +70,19 @@ def new_workbook(path: Path) -> Any:
 
 
 def _fill(sheet: Any, rows: Sequence[Sequence[Cell]]) -> None:
-    """Fill a sheet; text is never taken for a formula."""
+    """Fill a sheet; text is never taken for a formula, and numbers are rounded."""
+    digits = [3 if head in _SHARES else 2 for head in rows[0]]
     for line, row in enumerate(rows, 1):
         for place, value in enumerate(row, 1):
             cell = sheet.cell(line, place)
-            cell.value = UNFIT.sub("\ufffd", value) if isinstance(value, str) else value
             if isinstance(value, str):
-                cell.data_type = "s"
+                cell.value, cell.data_type = UNFIT.sub("\ufffd", value), "s"
+            else:
+                cell.value = round(value, digits[place - 1]) if isinstance(value, float) else value
     sheet.freeze_panes = "A2"
-    for place, column in enumerate(zip(*rows, strict=True)):
-        widest = max(len(str(value)) for value in column if value is not None)
-        letter = sheet.cell(1, place + 1).column_letter
-        sheet.column_dimensions[letter].width = min(widest, _WIDEST) + 2
+    for column in sheet.columns:
+        widest = max(len(str(cell.value)) for cell in column if cell.value is not None)
+        sheet.column_dimensions[column[0].column_letter].width = min(widest, _WIDEST) + 2
 
 
 def _not_verified(left_out: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -90,8 +91,7 @@ def _not_verified(left_out: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
-    heads = "video", "worker", "task", "steps", "findings", "found", "to do", "not seen"
-    yield *heads, "left open"
+    yield "video", "worker", "task", "steps", "findings", "found", "to do", "not seen", "left open"
     for video in videos:
         counts = len(video.steps), len(video.deviations)
         mistakes = "; ".join(f"{mistake.name}: {mistake.words}" for mistake in video.deviations)
@@ -103,7 +103,7 @@ def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterabl
 
 
 def _findings(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterable[Sequence[Cell]]:
-    yield *_FINDINGS, "evidence"
+    yield "video", "worker", "task", "step", "start", "end", "finding", "probability", "evidence"
     for name, reason in _not_verified(left_out):
         yield name, "", "", "", None, None, reason, None, ""
     for video in videos:

@@ -261,7 +261,10 @@ def environment() -> Environment:
 
 _KINDS = {"test": "new", "val": "validation", "train": "training"}
 _LESS = "fewer than 1"
-_WINDOW = "A window is a stretch of a video; its plan is right if every step is, in order."
+_WINDOW = (
+    "A window is a stretch of a video. Its steps are planned from what is seen before and, with a "
+    "goal, after them; the plan is right if every step is, in order."
+)
 
 
 def run_lead(report: RunReport) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from cefito.data.vocabulary import Taxonomy
 from cefito.markup import plain, shortened
 from cefito.tracks import TimedStep, Track
-from cefito.verification.order import Edges
+from cefito.verification.order import Edges, TaskOrder
 
 _WIDTH, _LEFT, _RIGHT = 960, 110, 20  # pixels
 _STRIP, _GAP, _LINE = 22, 6, 18  # heights
@@ -48,10 +48,9 @@ def timeline_picture(videos: Sequence[Track]) -> str:
             parts.append(_text(_LEFT - 8, top + 15, title, "text-anchor='end'"))
             parts.append(_box(_LEFT, top, video.seconds * scale, "#eee"))
             for step in steps:
-                said, opacity = _said(step), 1.0
+                said, opacity = _said(step), ""
                 if title == "recognised":
-                    said += f", {step.probability:.0%}"
-                    opacity = _FAINTEST + (1 - _FAINTEST) * step.probability
+                    said, opacity = f"{said}, {step.probability:.0%}", _opacity(step.probability)
                 left, width = _LEFT + step.start * scale, (step.end - step.start) * scale
                 parts.append(_box(left, top, width, colours[step.name], said, opacity))
             top += _STRIP + _GAP
@@ -60,9 +59,8 @@ def timeline_picture(videos: Sequence[Track]) -> str:
     column = (_WIDTH - _LEFT - _RIGHT) / _COLUMNS
     for place, name in enumerate(names):
         left, line = _LEFT + place % _COLUMNS * column, top + place // _COLUMNS * _LINE
-        parts.append(f"<rect x='{left:.1f}' y='{line}' width='12' height='12' ")
-        parts[-1] += f"fill='{colours[name]}'/>"
-        parts.append(_text(left + 17, line + 11, shortened(name, _IN_LEGEND)) + "\n")
+        swatch = f"<rect x='{left:.1f}' y='{line}' width='12' height='12' fill='{colours[name]}'/>"
+        parts += [swatch, _text(left + 17, line + 11, shortened(name, _IN_LEGEND)) + "\n"]
     height = top + -(-len(names) // _COLUMNS) * _LINE + _GAP
     return "\n".join(_document(parts, height)) + "\n"
 
@@ -89,9 +87,8 @@ def verified_picture(
         title = f"{_said(step)}{said and f': {said}'}"
         width = max((step.end - step.start) * scale - 1, 1)
         fill = "#e06c5f" if said else "#9fb8c9"
-        opacity = _FAINTEST + (1 - _FAINTEST) * sure if said else 1.0
         left = _LEFT + step.start * scale
-        box = _box(left, _GAP, width, fill, title, opacity)
+        box = _box(left, _GAP, width, fill, title, _opacity(sure) if said else "")
         letters = int((width - 6) / _LETTER)
         text = shortened(step.name, letters) if letters >= _LEAST_LETTERS else str(number)
         if len(text) * _LETTER <= width:
@@ -104,14 +101,15 @@ def verified_picture(
     return "\n".join(_document(parts, 2 * _GAP + _STRIP + _LINE, "Steps of a video", role=role))
 
 
-def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
-    """Draw the graph of each task: an action to the right of all that come before it."""
+def graph_picture(orders: Mapping[int, TaskOrder], taxonomy: Taxonomy) -> str:
+    """Draw the graph of each task: an action to the right of all before it, dashed if optional."""
     parts, top, width = [], _GAP, _WIDTH
-    for task, edges in orders.items():
-        parts.append(_text(_GAP, top + 13, taxonomy.tasks[task].name, "font-weight='bold'"))
+    for task, order in orders.items():
+        title = taxonomy.tasks[task].name + " (dashed: optional)" * bool(order.optional)
+        parts.append(_text(_GAP, top + 13, title, "font-weight='bold'"))
         top += _LINE + _GAP
         actions = taxonomy.tasks[task].actions
-        ways, columns = _columns(edges, actions)
+        ways, columns = _columns(order.edges, actions)
         places = {
             place: (_GAP + at * _ACROSS, top + row * (_STRIP + 2 * _GAP))
             for at, members in enumerate(columns)
@@ -128,7 +126,8 @@ def graph_picture(orders: Mapping[int, Edges], taxonomy: Taxonomy) -> str:
             parts.append(f"<path d='{curve}' fill='none' stroke='#888' marker-end='url(#to)'/>")
         for action in actions:
             (x, y), name = places[action], taxonomy.actions[action].name
-            parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name))
+            dashed = "stroke='#555' stroke-dasharray='4 3'" * (action in order.optional)
+            parts.append(_box(x, y, _ACROSS - 4 * _GAP, "#dfe8ee", name, dashed))
             parts.append(_text(x + 4, y + 15, shortened(name, _IN_BOX)))
         top += max(map(len, columns)) * (_STRIP + 2 * _GAP) + _LINE
         width = max(width, len(columns) * _ACROSS)
@@ -188,12 +187,14 @@ def _said(step: TimedStep) -> str:
     return f"{step.name}, {clock(step.start)}–{clock(step.end)}"
 
 
-def _box(
-    left: float, top: int, width: float, fill: str, said: str = "", opacity: float = 1.0
-) -> str:
+def _box(left: float, top: int, width: float, fill: str, said: str = "", more: str = "") -> str:
     place = f"x='{left:.1f}' y='{top}' width='{max(width, 0.5):.1f}' height='{_STRIP}'"
     title = f"<title>{escape(plain(said))}</title>" if said else ""
-    return f"<rect {place} fill='{fill}' fill-opacity='{opacity:.2f}'>{title}</rect>"
+    return f"<rect {place} fill='{fill}' {more}>{title}</rect>"
+
+
+def _opacity(share: float) -> str:
+    return f"fill-opacity='{_FAINTEST + (1 - _FAINTEST) * share:.2f}'"
 
 
 def _text(left: float, line: int, text: str, more: str = "") -> str:

@@ -172,7 +172,7 @@ def report_run(
 
 def _graph(verifier: Verifier) -> str | None:
     """The picture of the orders of the tasks that videos kept; None without any."""
-    orders = {task: order.edges for task, order in enumerate(verifier.orders) if order.edges}
+    orders = {task: order for task, order in enumerate(verifier.orders) if order.edges}
     return graph_picture(orders, verifier.taxonomy) if orders else None
 
 

@@ -172,24 +172,22 @@ def save_verification(
     rows = durations(videos, verifier)
     workers = sorted({worker for row in rows for worker in row.means})
     limits = Counter(note for video in videos for note in video.limits)
-    page = (
-        environment()
-        .get_template("verification.html.j2")
-        .render(
-            videos=videos,
-            wrong=[video for video in videos if video.deviations],
-            open=[video for video in videos if video.left_open and not video.deviations],
-            bars=[_bars(video, addresses[video.video]) for video in videos],
-            films=addresses,
-            pictures=_pictures(videos, films),
-            durations=rows,
-            workers=workers,
-            clock=clock,
-            caution=CAUTION,
-            left_out=left_out,
-            shared=[note for note, count in limits.items() if count > 1],
-            film_percent=film_percent,
-        )
+    template = environment().get_template("verification.html.j2")
+    page = template.render(
+        videos=videos,
+        wrong=[video for video in videos if video.deviations],
+        open=[video for video in videos if video.left_open and not video.deviations],
+        fine=[video for video in videos if not (video.left_open or video.deviations)],
+        bars=[_bars(video, addresses[video.video]) for video in videos],
+        films=addresses,
+        pictures=_pictures(videos, films),
+        durations=rows,
+        workers=workers,
+        clock=clock,
+        caution=CAUTION,
+        left_out=left_out,
+        shared=[note for note, count in limits.items() if count > 1],
+        film_percent=film_percent,
     )
     write_text(path, UNFIT.sub("\ufffd", page))
 

@@ -208,12 +208,13 @@ def _add_information(app: FastAPI, service: Service) -> None:
         verifier = models.find(run, horizon).run.own_verifier
         taxonomy = verifier.taxonomy
         chosen = range(len(taxonomy.tasks)) if task is None else [find_task(taxonomy, task)]
-        edges = {number: verifier.orders[number].edges for number in chosen}
+        orders = {number: verifier.orders[number] for number in chosen}
         if (format or request.headers.get("accept", "")) in ("json", "application/json"):
-            optional = {number: verifier.orders[number].optional for number in chosen}
+            edges = {number: order.edges for number, order in orders.items()}
+            optional = {number: order.optional for number, order in orders.items()}
             text = graph_text(edges, taxonomy, "json", optional)
             return Response(text, media_type="application/json")
-        return Response(graph_picture(edges, taxonomy), media_type="image/svg+xml")
+        return Response(graph_picture(orders, taxonomy), media_type="image/svg+xml")
 
     @app.get("/health", tags=["monitoring"])
     async def health() -> Health:

@@ -110,7 +110,7 @@ def run_films(
     films = files.owned(source.names)
     if len(films) == 1:
         problem = f"has labels of one film, '{next(iter(films))}'"
-        raise DataError(f"{folder}: {problem}. Label at least two of each task, better ten.")
+        raise DataError(f"{folder}: {problem}. Label at least two of each task, better five.")
     if not films:
         named = listed(source.names, most=_SHOWN)
         there = listed((path.name for path in files.paths), most=_SHOWN)
@@ -309,8 +309,8 @@ def _check_one_task(folder: Path, tracks: Sequence[Track]) -> None:
     if min(len(kind), len(others)) > 1:
         problem = f"the labels name no task, and '{kind[0]}' and '{others[0]}' share few steps"
         remedy = "Put films of each task into a folder called like it, or name the column of tasks"
-        problem = f"{folder}: {problem}. {remedy}, or one task for all"
-        raise ConfigError(f"{problem}.", setting="column, task, video_table")
+        problem = f"{folder}: {problem}. {remedy}, a pattern of tasks in names, or one task for all"
+        raise ConfigError(f"{problem}.", setting="column, task_pattern, task, video_table")
 
 
 def _differ(groups: Iterable[Sequence[str]], steps: Mapping[str, set[str]]) -> bool:

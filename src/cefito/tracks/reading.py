@@ -94,9 +94,9 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     rows: list[StepRow] = []
     formats: dict[Format, list[Document]] = defaultdict(list)
     tiers: dict[Format, set[str]] = defaultdict(set)
-    refused: list[DataError] = []
+    refused, own_choices = list[DataError](), choices_of_each(paths, choices)
     for path in paths:
-        document = Document(file_to_read(path), choices, table.rate)
+        document = Document(file_to_read(path), own_choices[Path(path)], table.rate)
         try:
             used = next(kind for kind in FORMATS if kind.matches(document))
             document_rows = _one_tier(document, used, _read(document, used))
@@ -121,7 +121,7 @@ def read(paths: Sequence[Path], choices: Choices) -> Tracks:
     rows, apart = named_films(rows)
     rows, repeated = _distinct(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
-    notes += [*apart, *table.notes(), *repeated]
+    notes += [*_lacking(own_choices, choices), *apart, *table.notes(), *repeated]
     if kinds := Counter(kind for row in rows for kind in row.errors):
         counts = (f"'{kind}' {count}" for kind, count in kinds.most_common())
         notes.append(f"Steps with an error, by kind: {listed(counts, most=_KINDS)}.")
@@ -145,25 +145,18 @@ def choices_of_each(paths: Iterable[object], choices: Choices) -> dict[Path, Cho
         paths: The files, among other things.
         choices: What all of them leave open.
     """
-    files = {Path(path) for path in paths if isinstance(path, str | Path)}
-    columns = dict.fromkeys(files, frozenset[str]())  # of tables of text
-    for path in files if choices.columns else ():
+    columns = {Path(path): frozenset[str]() for path in paths if isinstance(path, str | Path)}
+    for path in columns if choices.columns else ():  # of tables of text
         if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
             with suppress(DataError):
                 columns[path] = Document(path, choices, lambda _: None).columns
-    known = frozenset[str]().union(*columns.values())
-    return {
-        path: choices.model_copy(
-            update={
-                "columns": {
-                    ours: theirs
-                    for ours, theirs in choices.columns.items()
-                    if not own or theirs.strip().casefold() not in known - own
-                }
-            }
-        )
-        for path, own in columns.items()
-    }
+    names = {ours: theirs.strip().casefold() for ours, theirs in choices.columns.items()}
+    own_choices, known = dict[Path, Choices](), frozenset[str]().union(*columns.values())
+    for path, own in columns.items():
+        others = own and known - own
+        kept = {ours: choices.columns[ours] for ours in names if names[ours] not in others}
+        own_choices[path] = choices.model_copy(update={"columns": kept})
+    return own_choices
 
 
 def read_each(
@@ -189,10 +182,21 @@ def read_each(
             failed(problem)
     unused = frozenset.intersection(*(tracks.unused for _, tracks in each)) if each else frozenset()
     for place, (path, tracks) in enumerate(each, 1):
-        own = [n for n in tracks.notes if n not in _without_steps(table, tracks.unused)]
+        own = _lacking(own_choices, choices) if place == 1 else []
+        own += [n for n in tracks.notes if n not in _without_steps(table, tracks.unused)]
         own += _without_steps(table, unused) if place == len(each) else []
         each[place - 1] = path, replace(tracks, notes=tuple(own))
     return each
+
+
+def _lacking(own_choices: Mapping[Path, Choices], choices: Choices) -> list[str]:
+    """Say which tables lack names of columns that others have."""
+    return [
+        f"{path.name}: has no column '{theirs}', which another table has."
+        for path, own in own_choices.items()
+        for ours, theirs in choices.columns.items()
+        if ours not in own.columns
+    ]
 
 
 def _without_steps(table: Path | None, unused: frozenset[str]) -> list[str]:
@@ -658,8 +662,11 @@ class _VideoTable:
             video = row.video.rpartition("/")[2]
             problem = f"names no task of video '{video}'. Add it, or one task for all"
             return DataError(f"{self._path}: {problem}.", setting="task")
-        remedy = "Give one for all videos, or a table with the columns video and task."
-        return document.wrong(f"holds no task. {remedy}", setting="task")
+        remedy = (
+            "Give one for all videos, a pattern that finds it in their names, or a table with the"
+        )
+        problem = f"holds no task. {remedy} columns video and task."
+        return document.wrong(problem, setting="task, task_pattern, video_table")
 
     @property
     def unused(self) -> frozenset[str]:
