@@ -312,7 +312,7 @@ def _report(proposals: Path, files: tuple[Path, ...], choices: Choices) -> dict[
     try:
         corrected = read(files, choices)
     except DataError as problem:
-        if "task" not in problem.setting:
+        if "task" not in problem.setting.split(", "):
             raise
         first = next(iter(proposed.values()), None)  # of any task: steps alone are compared
         corrected = read(files, choices.model_copy(update={"task": first and first.task}))

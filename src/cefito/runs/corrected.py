@@ -282,7 +282,7 @@ class CorrectedFilms:
         try:
             (track,) = read([path], choices).tracks
         except DataError as problem:
-            if "task" not in problem.setting:
+            if "task" not in problem.setting.split(", "):
                 raise
             task = Recording(path.stem, str(path), rows, 1.0).recognised(self.start).task
             (track,) = read([path], choices.model_copy(update={"task": task})).tracks
