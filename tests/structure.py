@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
+TESTS = Path(__file__).resolve().parent
+SOURCE = TESTS.parent / "src" / "cefito"
 METHOD = (
     "data",
     "encoders",
@@ -28,6 +29,10 @@ METHOD = (
 """Rooms of what the library is for; all others are apparatus around it."""
 EMPTY_NAME = re.compile(r"(found|one|part|given|known|own|every|each|rest)[_\d]*")
 """Names that do not say what they hold."""
+PRIVATE = re.compile(r"([\w.]+\.)?_(?!_)\w*(\.\w+)*")
+"""A name with an underscore, or a path through one."""
+PATCHES = ("setattr", "delattr", "patch", "object")
+"""Calls that replace what a test names."""
 MANY = 3
 """Parameters from which on a public function says what each of them is."""
 
@@ -207,6 +212,22 @@ def _parameters(function: ast.FunctionDef) -> int:
     given = function.args
     names = [word.arg for word in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len([word for word in names if word not in ("self", "cls")])
+
+
+def patched_private_names() -> list[str]:
+    """Places in tests that replace a private name, as an argument of a patch or as a path."""
+    places = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            words: list[ast.expr] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                words = node.args[:2] if node.func.attr in PATCHES else []
+            elif isinstance(node, ast.Constant) and "cefito." in str(node.value):
+                words = [node]
+            names = [word.value for word in words if isinstance(word, ast.Constant)]
+            if any(PRIVATE.fullmatch(name) for name in names if isinstance(name, str)):
+                places.append(f"{path.relative_to(TESTS)}:{node.lineno}")
+    return places
 
 
 def bindings(name: str) -> list[str]:

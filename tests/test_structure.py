@@ -121,6 +121,10 @@ def test_public_functions_say_what_their_parameters_are():
     assert structure.without_arguments() == []
 
 
+def test_no_private_name_is_replaced_by_a_test():
+    assert structure.patched_private_names() == []
+
+
 def test_names_for_others_have_users():
     """No more names in `__all__` than now are mentioned nowhere else in src."""
     assert len(structure.names_without_users()) <= UNUSED

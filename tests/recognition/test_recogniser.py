@@ -281,7 +281,7 @@ def test_networks_have_half_their_weight_in_a_row_that_is_told_later(recogniser,
 
 
 def test_rows_that_are_lost_late_or_broken(recogniser, video, monkeypatch):
-    monkeypatch.setattr("cefito.recognition.stream._FILM", 9)  # rows kept
+    monkeypatch.setattr("cefito.recognition.stream.FILM", 9)  # rows kept
     rows = video[0]
     broken = rows[3].copy()
     broken[0] = np.nan
