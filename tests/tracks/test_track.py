@@ -92,6 +92,9 @@ READ: dict[str, Any] = {
     ("changes", "expected"),
     [
         ({"name": ""}, "a name"),
+        ({"name": "  "}, "a name"),
+        ({"read": None, "remedy": "  "}, "a reader or a remedy"),
+        ({"key": "  ", "write": lambda _: ""}, "a key and a writer"),
         ({"endings": ()}, "endings"),
         ({"endings": ("x",)}, "endings"),
         ({"marks": ()}, "a way to recognise it"),

@@ -306,10 +306,11 @@ class Mistake(Generic[Subject]):
         if Mistake in cls.__bases__:
             return
         declared = ("name", "words", "applies", "probability", "evidence")
+        values = {attribute: getattr(cls, attribute, None) for attribute in declared}
         lacking = [
             attribute
-            for attribute in declared
-            if getattr(cls, attribute, None) in (None, "", getattr(Mistake, attribute, None))
+            for attribute, value in values.items()
+            if value in (None, getattr(Mistake, attribute, None)) or not str(value).strip()
         ]
         if lacking:
             raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
