@@ -224,7 +224,7 @@ def test_a_constraint_without_a_meaning_cannot_be_declared():
         Declared(*words)  # type: ignore[call-arg]
     for word, empty in itertools.product(("option", "help", "description", "words"), ("", " \n")):
         with pytest.raises(TypeError, match=f"'apart' lacks its {word}"):
-            declared_with(Declared(*words, apart)._replace(**{word: empty}))
+            declared_with(Declared(*words, apart)._replace(**{word: empty}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
