@@ -21,7 +21,7 @@ import numpy as np
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.foresight import Foresight
+from cefito.verification.foresight import ADDED, LENGTH, REPEATED, UNKNOWN, Foresight
 from cefito.verification.order import (
     SURPRISING,
     UNUSUAL,
@@ -35,6 +35,8 @@ from cefito.verification.order import (
     signed_log,
 )
 
+ORDER = "order"
+"""Name of the kind of a step out of order."""
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -107,7 +109,7 @@ class SeenVideo:
         """
         if self.foresight is None:
             return wrong
-        tells = self.foresight.told(name) and (self.order.videos or name == "unknown")
+        tells = self.foresight.told(name) and (self.order.videos or name == UNKNOWN)
         return self.foresight.strange[name] if tells else 0.0
 
     @cached_property
@@ -415,7 +417,7 @@ class _TooLong(StepMistake):
             return 0.0
         if subject.video.learned:
             return subject.mishandled
-        return subject.video.strange("length", subject.unusual_length)
+        return subject.video.strange(LENGTH, subject.unusual_length)
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
@@ -434,7 +436,7 @@ class _TooShort(_TooLong):
 class _OutOfOrder(StepMistake):
     """A step before or after the steps that it should follow."""
 
-    name, words, shown_in_doubt = "order", "out of order", True
+    name, words, shown_in_doubt = ORDER, "out of order", True
 
     def applies(self, subject: SeenStep) -> bool:
         if subject.misplaced < subject.mishandled:
@@ -460,7 +462,7 @@ class _OutOfOrder(StepMistake):
 class _Repeated(StepMistake):
     """A step that is usually done once."""
 
-    name, words = "repeated", "repeated"
+    name, words = REPEATED, "repeated"
 
     def applies(self, subject: SeenStep) -> bool:
         return (
@@ -483,7 +485,7 @@ class _Repeated(StepMistake):
 class _Added(StepMistake):
     """A step that no training video has, but as an error."""
 
-    name, words = "added", "not a step of the task"
+    name, words = ADDED, "not a step of the task"
 
     def applies(self, subject: SeenStep) -> bool:
         strange = not subject.in_videos and not subject.unknown
@@ -503,7 +505,7 @@ class _Added(StepMistake):
 class _Unknown(_Added):
     """A step of a name that no task has; it may be misspelt."""
 
-    name, words = "unknown", "not a known step"
+    name, words = UNKNOWN, "not a known step"
 
     def applies(self, subject: SeenStep) -> bool:
         return subject.unknown
