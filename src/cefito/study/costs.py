@@ -38,9 +38,7 @@ from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)
 
-WINDOWS = 400
-"""Most windows of which a network is measured."""
-_QUERIES = 16  # most that are tried
+WINDOWS, _QUERIES = 400, 16  # most that are tried
 _STEPS = 8  # of each network of a recogniser; the first one loads libraries
 _SHARE = 0.2  # of all steps, after which the rest of a recogniser is taken to be alike
 

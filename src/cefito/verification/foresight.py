@@ -35,11 +35,7 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.files import Expected, check_tensors
 from cefito.verification.order import UNUSUAL, Floats, TaskOrder, log_length, repetitions
 
-UNKNOWN, ADDED, REPEATED = "unknown", "added", "repeated"
-"""Names of kinds of mistakes by which a step is strange."""
-LENGTH = "length"
-"""A length that is strange, of a step that is too long or too short."""
-_STRANGE = UNKNOWN, ADDED, REPEATED, LENGTH
+_STRANGE = UNKNOWN, ADDED, REPEATED, LENGTH = "unknown", "added", "repeated", "length"
 _OCCURS, _BEFORE, _AFTER = 0.5, 3.0, 2.0  # videos, pairs and steps that the prior counts as
 _PAIRS, _STEPS = 2.0, 1.0  # pairs and steps that the prior of the prior counts as
 _KINDS = len(_STRANGE) + 2  # and an order, and none that can be seen

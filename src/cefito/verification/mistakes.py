@@ -35,8 +35,7 @@ from cefito.verification.order import (
     signed_log,
 )
 
-ORDER = "order"
-"""Name of the kind of a step out of order."""
+ORDER = "order"  # name of the kind of a step out of order
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)

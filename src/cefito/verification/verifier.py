@@ -37,13 +37,7 @@ from cefito.training.steps import NetworkTraining
 from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
-from cefito.verification.findings import (
-    Deviation,
-    Findings,
-    StepJudgement,
-    Verification,
-    repair,
-)
+from cefito.verification.findings import Deviation, Findings, StepJudgement, Verification, repair
 from cefito.verification.foresight import Foresight
 from cefito.verification.mistakes import ORDER, OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import Edges, Floats, TaskOrder
