@@ -117,7 +117,7 @@ class Run(OpenedRun):
             encoder: Encoder of pictures, as in `plan`.
 
         Raises:
-            ConfigError: A run of another method than any-length, or an unknown task.
+            ConfigError: A run whose planner guides no sessions, or an unknown task.
             DataError: A file that cannot be used.
             RunError: A goal of another kind, or a data set or an encoder is missing.
         """
