@@ -12,8 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import cast
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
+TESTS = Path(__file__).resolve().parent
+SOURCE = TESTS.parent / "src" / "cefito"
 METHOD = (
     "data",
     "encoders",
@@ -28,6 +30,11 @@ METHOD = (
 """Rooms of what the library is for; all others are apparatus around it."""
 EMPTY_NAME = re.compile(r"(found|one|part|given|known|own|every|each|rest)[_\d]*")
 """Names that do not say what they hold."""
+PRIVATE = re.compile(r"([\w.]+\.)?_(?!_)\w*(\.\w+)*")
+"""A name with an underscore, or a path through one."""
+PATCHES = ("setattr", "delattr", "patch", "object")
+"""Calls that replace what a test names."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 MANY = 3
 """Parameters from which on a public function says what each of them is."""
 
@@ -173,16 +180,17 @@ def names_without_users() -> list[str]:
 def without_arguments() -> list[str]:
     """Public functions of three or more parameters whose docstring does not list them.
 
-    It may name the function that does ("as of `train_run`"). A method whose name another public
-    class lists the parameters of follows a protocol; tests of contracts are no functions to call.
+    It may name the function that does ("as of `train_run`"). A class lists those of its
+    constructor. A method whose name another public class lists the parameters of follows a
+    protocol; tests of contracts are no functions to call. Fields of a request have descriptions.
     """
     listed: set[str] = set()
     lacking: list[tuple[str, str]] = []
     for name in modules():
-        for function, owners in _public_functions(tree(name), ()):
-            doc = ast.get_docstring(function) or ""
+        for function, owners, doc in _public_functions(tree(name), ()):
+            made = function.name == "__init__"
             if "Args:" in doc or re.search(r"\b(?:as of|as in|of|see) `", doc):
-                listed |= {function.name} if owners and "Args:" in doc else set()
+                listed |= {function.name} if owners and "Args:" in doc and not made else set()
             elif (
                 _parameters(function) >= MANY
                 and not function.name.startswith("test_")
@@ -195,18 +203,39 @@ def without_arguments() -> list[str]:
 
 def _public_functions(
     node: ast.AST, owners: tuple[str, ...]
-) -> Iterator[tuple[ast.FunctionDef, tuple[str, ...]]]:
+) -> Iterator[tuple[_Function, tuple[str, ...], str]]:
+    """Yield each with the names of its classes, and its docstring; of a constructor the class's."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
             yield from _public_functions(child, (*owners, child.name))
-        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
-            yield child, owners
+        elif isinstance(child, _Function) and child.name == "__init__" and owners:
+            yield child, owners, ast.get_docstring(cast("ast.ClassDef", node)) or ""
+        elif isinstance(child, _Function) and not child.name.startswith("_"):
+            yield child, owners, ast.get_docstring(child) or ""
 
 
-def _parameters(function: ast.FunctionDef) -> int:
+def _parameters(function: _Function) -> int:
     given = function.args
-    names = [word.arg for word in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    return len([word for word in names if word not in ("self", "cls")])
+    words = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    if any(word.annotation and ast.unparse(word.annotation) == "Request" for word in words):
+        return 0  # of a route
+    return len([word for word in words if word.arg not in ("self", "cls")])
+
+
+def patched_private_names() -> list[str]:
+    """Places in tests that replace a private name, as an argument of a patch or as a path."""
+    places = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            words: list[ast.expr] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                words = node.args[:2] if node.func.attr in PATCHES else []
+            elif isinstance(node, ast.Constant) and "cefito." in str(node.value):
+                words = [node]
+            names = [word.value for word in words if isinstance(word, ast.Constant)]
+            if any(PRIVATE.fullmatch(name) for name in names if isinstance(name, str)):
+                places.append(f"{path.relative_to(TESTS)}:{words[0].lineno}")
+    return places
 
 
 def bindings(name: str) -> list[str]:

@@ -423,7 +423,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("your-own-data", "5 % of the labels plus {cefito.data.readers.frame_folder._SLACK}"),
         ("serve", "more than {cefito.recognition.stream.LOST:,} and ten for each row sent"),
         ("compare", "for eight steps, until these networks make a fifth of the training"),
-        ("compare", "an epoch on at most {cefito.study.costs._WINDOWS} windows"),
+        ("compare", "an epoch on at most {cefito.study.costs.WINDOWS} windows"),
         ("compare", "plan {cefito.study.costs._QUERIES} queries"),
         ("compare", "--planners {cefito.cli.compare._OF_HORIZONS} --horizons 3,4 --seeds 5"),
         ("gpu", "{cefito.planners.network.WORTH_A_PROCESS:,} examples or more in all epochs"),
@@ -447,7 +447,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
         ("planners", "names are cut to {cefito.planners.planllm.planner._NAME_TOKENS} tokens"),
         ("planners", "captions to {cefito.planners.planllm.planner._CAPTION_TOKENS}."),
         ("recognise", "within {cefito.inference.proposals.TOLERANCE:g} s"),
-        ("verify", "its rows for that, at most {cefito.recognition.stream._FILM:,}, of"),
+        ("verify", "its rows for that, at most {cefito.recognition.stream.FILM:,}, of"),
         ("recognise", "the edit score was below {cefito.recognition.scores._ENOUGH:g}"),
         ("recognise", "With fewer than {cefito.data.folds.FEW_VIDEOS} videos"),
         ("recognise", "at most {cefito.serve.whole_videos.MOST_VIDEO_ROWS:,} rows"),
@@ -489,7 +489,7 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     units = flattened(settings_values("small"))["chain.hidden"]
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"The trained chain has {units:,} units after" in page
-    assert round(stream._FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
+    assert round(stream.FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for_tests = " ".join(project["optional-dependencies"]["test"])
     assert "schemathesis" in for_tests  # which attack_service.py needs, says serve.md

@@ -388,9 +388,9 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         raise KeyboardInterrupt
 
     place = {
-        "plans": "cefito.batch.batch._write",
+        "plans": "cefito.batch.batch.write_atomic",
         "record": "cefito.batch.batch.BatchRecord.write",
-        "parts": "cefito.batch.batch._Files.clear",
+        "parts": "pathlib.Path.iterdir",
     }[moment]
     with monkeypatch.context() as patch:
         patch.setattr(place, ended)
@@ -398,6 +398,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
             plan_batch(nearest, path, out)
     assert parts.exists()
     assert out.exists() is (moment != "plans")
+    assert (tmp_path / "plans.jsonl.batch.json").exists() is (moment == "parts")
     done = plan_batch(nearest, path, out)
     assert done.done_before == done.counts.queries == 71
     assert left(tmp_path) == ["plans.jsonl.bad.jsonl", "plans.jsonl.batch.json"]

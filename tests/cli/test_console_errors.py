@@ -139,10 +139,10 @@ def test_numbers(capsys):
     assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
     assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
     for text in ("3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"):
-        with pytest.raises(ValueError, match=r"not a whole number; expected|too large a number"):
+        with pytest.raises(ValueError, match=r"not a whole|too large"):
             whole_number(text)
     for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
-        with pytest.raises(ValueError, match=r"is not a number; expected|is too large a number"):
+        with pytest.raises(ValueError, match=r"is not a number|too large"):
             real_number(text)
     for argv in (
         "train x --horizon 3 --out y --seed 3.7",

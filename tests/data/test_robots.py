@@ -46,7 +46,7 @@ def test_paths_stand_for_episodes(robot):
     assert [*all_episodes(["3", "episode_000001", paths[0]], robot)] == [
         paths[place] for place in (3, 1, 0)
     ]
-    with pytest.raises(DataError, match="has no episode 4, only 4 from 0 to 3"):
+    with pytest.raises(DataError, match="no episode 4, only 4"):
         find_episode(robot / "episode_000004")
     with pytest.raises(DataError, match="'front' is no episode"):
         [*all_episodes(["front"], robot)]
@@ -199,6 +199,6 @@ def test_parts_outside_of_their_film(robot):
     rows = table.to_pylist()
     rows[1][f"videos/{FRONT}/to_timestamp"] = 3.0
     parquet.write_table(pyarrow.Table.from_pylist(rows), robot / EPISODES)
-    with pytest.raises(DataError, match="episode 1 is from second 3 to 3 of its film"):
+    with pytest.raises(DataError, match="from second 3 to 3"):
         open_robot(robot).film(0, FRONT)
     assert json.loads((robot / "meta/info.json").read_text())["total_episodes"] == 4

@@ -253,6 +253,6 @@ def test_invalid_sequences(predicted, actual):
 def test_a_metric_without_a_meaning_cannot_be_declared():
     with pytest.raises(TypeError, match="total"):
         Metric(head="SR", meaning="every step is right")  # type: ignore[call-arg]
-    for head in ("SR", ""):
+    for head, meaning in (("SR", ""), ("", ""), ("SR", " \n")):
         with pytest.raises(TypeError, match=f"'{head}' has no meaning"):
-            Metric(lambda scored: (0.0, len(scored.actual)), head)
+            Metric(lambda scored: (0.0, len(scored.actual)), head, meaning)

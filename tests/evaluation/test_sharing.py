@@ -93,7 +93,7 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
         "plan-batch run.zip queries.csv --out plans.jsonl",
         "recognise run.zip rows.npy",
         "report run.zip --dataset DATA --out report.html",
-        "serve run.zip",
+        "serve run.zip --port 0",
         "verify run.zip rows.npy",
     ],
 )
@@ -102,7 +102,7 @@ def test_commands_take_the_file(line, run_with_recogniser, world, tmp_path, monk
     export_run(run_with_recogniser.folder, tmp_path / "run.zip")
     before = (tmp_path / "run.zip").read_bytes()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: make() and None)
+    monkeypatch.setattr("cefito.serve.process.serve", lambda *_, **__: None)
     monkeypatch.setattr("cefito.cli.serve.run_until_ended", lambda _: None)
     np.save("rows.npy", rows_of(world, 0))
     np.save("start.npy", world.start[0])

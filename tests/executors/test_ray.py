@@ -24,7 +24,7 @@ TOKEN = "0123456789abcdef" * 2
 def test_each_job_has_a_gpu_of_the_ray_cluster(ray_cluster):
     executor = make_executor("ray", workers=2, gpus=1)
     assert {*values(executor.map(jobs.gpus, [1.0] * 4))} <= {"0", "1"}
-    with pytest.raises(ConfigError, match="the cluster has no GPU, which the device cuda needs"):
+    with pytest.raises(ConfigError, match="cluster has no GPU"):
         make_executor("ray", gpus=3).map(jobs.gpus, [0.0])
 
 
@@ -50,7 +50,7 @@ def test_machines_of_a_ray_cluster_must_see_the_same_folder(ray_cluster, tmp_pat
 @pytest.mark.parametrize("address", ["", "abacus", "10.0.0.5", "{x}", "10.0.0.5:port", "../x:1"])
 def test_addresses_that_are_no_ray_cluster(address):
     pytest.importorskip("ray", reason="Ray is not installed: make test-ray installs it")
-    with pytest.raises(ConfigError, match=r"expected HOST:PORT of a Ray cluster, or auto"):
+    with pytest.raises(ConfigError, match="expected HOST:PORT"):
         make_executor("ray", address=address)
 
 

@@ -5,6 +5,7 @@ import cefito
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.session import Session
+from cefito.parts.opened import Opening
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from tiny_runs import next_actions
@@ -250,6 +251,20 @@ def test_bad_observations(run, video, observation, error, message):
     with pytest.raises(error, match=message):
         session.observe(observation)
     assert everything(session) == before
+
+
+def test_a_session_opens_the_planner_when_it_is_used_and_refuses_another_one_at_once(
+    run, nearest_run, video
+):
+    opened = []
+    closed = run.changed(planner=Opening(lambda: opened.append(run) or run.planner))
+    session = closed.session()
+    assert opened == []
+    session.observe(video[1][0])
+    assert session.plans(2)
+    assert opened == [run]
+    with pytest.raises(ConfigError, match="needs a run of the method"):
+        nearest_run.session()
 
 
 def test_bad_steps_and_tasks(run):

@@ -216,7 +216,7 @@ def test_the_split_train_is_learned_and_the_split_test_of_the_same_file_judged(w
     both = write("ALL.csv", *rows, lines("v", split="val"))
     _, verifier = open_verifier(both)
     assert verifier.orders[0].videos == 3
-    with pytest.raises(ConfigError, match="holds the videos t0, t1, t2, t3, t4 and 4 more"):
+    with pytest.raises(ConfigError, match=r"videos t0, .* t4 and 4 more"):
         cefito.verify(both, both)
     assert findings(cefito.verify(both, both, video="t4"))[0][0] == "order"
 

@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from cefito.data.annotations import Step
 from cefito.data.timeline import row_labels
+from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.recognition.chain import StepChain, softened
 from cefito.recognition.plan_chain import PlanChain
-from cefito.recognition.recogniser import RECOGNISER_FILE, SETTINGS_FILE
+from cefito.recognition.recogniser import (
+    RECOGNISER_FILE,
+    SETTINGS_FILE,
+    Recognition,
+    unchained,
+)
 from cefito.recognition.segmental import SegmentalRecogniser
 from cefito.recognition.settings import RecogniserConfig
 from cefito.recognition.stream import LOST_MORE, StepStream
@@ -274,7 +281,7 @@ def test_networks_have_half_their_weight_in_a_row_that_is_told_later(recogniser,
 
 
 def test_rows_that_are_lost_late_or_broken(recogniser, video, monkeypatch):
-    monkeypatch.setattr("cefito.recognition.stream._FILM", 9)  # rows kept
+    monkeypatch.setattr("cefito.recognition.stream.FILM", 9)  # rows kept
     rows = video[0]
     broken = rows[3].copy()
     broken[0] = np.nan
@@ -384,6 +391,57 @@ def test_a_row_is_settled_after_the_lag_and_before_twice_as_long(recogniser, vid
         ages |= {len(before) - int(at) for at in np.flatnonzero(labels[:-1] != before)}
         before = labels
     assert 4 < max(ages) <= 8
+
+
+def test_single_rows_say_steps_their_beginnings_and_the_task():
+    taxonomy = Taxonomy.from_names("made", [("tea", [0, 1]), ("toast", [2])], [*"abc"])
+    rows = np.array([[0.5, 0.1, 0.2, 0.2], [0.2, 0.6, 0.1, 0.1]])
+    free = unchained(rows, taxonomy, 2.0, None)
+    np.testing.assert_array_equal(free.rows, rows)
+    np.testing.assert_allclose(free.begin, [[0.5, 0.1, 0.2], [0, 0.5, 0]])
+    assert free.tasks == pytest.approx([1.4 / 1.7, 0.3 / 1.7])
+    assert spans(free.steps()) == [(0, 0, 0.5), (1, 0.5, 1)]
+    toast = unchained(rows, taxonomy, 2.0, 1)
+    np.testing.assert_allclose(toast.rows, [[0, 0, 0.5, 0.5]] * 2)
+    assert toast.tasks.tolist() == [0, 1]
+
+
+def test_drawn_labels_are_steps_at_the_rate_of_their_rows():
+    taxonomy = Taxonomy.from_names("made", [("tea", [0, 1])], [*"ab"])
+    rows, drawn = np.full((4, 3), 1 / 3), np.array([[0, 0, 2, 1], [2, 2, 2, 2]])
+    seen = Recognition(rows, rows[:, :-1], np.ones(1), 2.0, taxonomy)
+    assert seen.drawn_steps is None
+    assert replace(seen, drawn=drawn).drawn_steps == [(Step(0, 1, 0), Step(1.5, 2, 1)), ()]
+
+
+def test_a_stream_with_doubt_draws_steps_and_sees_all_rows_again(recogniser, video):
+    """As whole films are recognised; by rows of the past, those of the last fifth row."""
+    rows, steps, _ = video
+    stream, silent, known = StepStream(recogniser).doubted(), StepStream(recogniser), []
+    for row in rows[:-1]:
+        assert stream.observe(row)
+        assert silent.observe(row)
+        known.append(stream.tasks)
+    seen = len(known) // 5 * 5
+    assert seen < len(known)
+    assert stream.doubted_rows == seen
+    np.testing.assert_array_equal(stream.doubted_tasks, known[seen - 1])
+    np.testing.assert_array_equal(silent.doubted_tasks, known[-1])
+    drawn = stream.drawn_steps(1, 16)
+    assert len(drawn) == 16
+    done = [step.action for step in steps]
+    assert sum([step.action for step in way] == done for way in drawn) > 8
+    assert {way[-1].end <= seen for way in drawn} == {True}
+    doubting = replace(recogniser, config=recogniser.config.model_copy(update={"drawn": 16}))
+    whole = doubting.recognise(rows[:20], task=1, doubt=True)
+    assert stream.drawn_again(1, 16, 20) == whole.drawn_steps
+    again = stream.steps_again(1)
+    assert [step.action for step in again] == done
+    for ours, theirs in zip(again, steps, strict=True):
+        assert abs(ours.start - theirs.start) <= 2
+        assert abs(ours.end - theirs.end) <= 2
+    assert silent.drawn_steps(1, 16) == silent.drawn_again(1, 16, 20) == []
+    assert silent.steps_again(1) == []
 
 
 def test_what_a_person_tells(recogniser, video):

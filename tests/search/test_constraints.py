@@ -203,7 +203,7 @@ def test_every_constraint_is_whole(name):
 
 def test_a_constraint_without_a_meaning_cannot_be_declared():
     """Else it would be taken everywhere and change no plan."""
-    words = ("apart", "", "", "action {} apart from {}", ((3, 17),))
+    words = ("apart", "A,B: keep apart.", "Actions apart.", "action {} apart from {}", ((3, 17),))
 
     def declared_with(*meaning):
         pairs = Annotated[tuple[tuple[EachAction, EachAction], ...], *meaning]
@@ -222,6 +222,9 @@ def test_a_constraint_without_a_meaning_cannot_be_declared():
         declared_with(Declared(*words, lambda rules, pairs: None))  # noqa: ARG005
     with pytest.raises(TypeError, match="meaning"):
         Declared(*words)  # type: ignore[call-arg]
+    for word, empty in itertools.product(("option", "help", "description", "words"), ("", " \n")):
+        with pytest.raises(TypeError, match=f"'apart' lacks its {word}"):
+            declared_with(Declared(*words, apart)._replace(**{word: empty}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,9 @@ def _await_ready(address: str) -> None:
 
 
 @contextmanager
-def _listening(settings: ServiceSettings) -> Iterator[str]:
+def _listening(settings: ServiceSettings, **config: Any) -> Iterator[str]:
     server = make_server(create_app(settings), settings)
+    vars(server.config).update(config)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -138,8 +139,8 @@ def _listening(settings: ServiceSettings) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def listening() -> Callable[[ServiceSettings], AbstractContextManager[str]]:
-    """Run a service in a thread; its address."""
+def listening() -> Callable[..., AbstractContextManager[str]]:
+    """Run a service in a thread, by its settings, perhaps others of uvicorn; its address."""
     return _listening
 
 

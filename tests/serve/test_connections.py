@@ -100,9 +100,9 @@ def test_connections_without_a_request_shut_nobody_out(port, sent):
         healthy(port)
 
 
-def test_too_many_connections_get_a_line_of_text(place, listening, monkeypatch):
-    monkeypatch.setattr(process, "_most_connections", lambda: 3)
-    with listening(place.settings(runs=(place.short,))) as address, ExitStack() as stack:
+def test_too_many_connections_get_a_line_of_text(place, listening):
+    settings = place.settings(runs=(place.short,))
+    with listening(settings, limit_concurrency=3) as address, ExitStack() as stack:
         port = int(address.rpartition(":")[2])
         for _ in range(2):
             stack.enter_context(connected(port))

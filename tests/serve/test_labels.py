@@ -503,15 +503,16 @@ def test_a_correction_that_cannot_be_used_holds_up_no_other(place, films, back_e
 
 def test_pauses_before_further_attempts_double(monkeypatch):
     """By a clock that leaps to the end of each pause."""
-    labels = Labels(mock.Mock(), mock.Mock(unfinished=1, new=0), every=0, studio=None)
+    films = mock.Mock(unfinished=1, new=0)
+    failing = mock.PropertyMock(side_effect=[RunError("full")] * 8 + [asyncio.CancelledError])
+    type(films).folder = failing  # of the training's first look
+    labels = Labels(mock.Mock(), films, every=0, studio=None)
     times, scope = list[float](), anyio.CancelScope
 
     def leap(deadline):
         times.append(deadline if deadline < math.inf else 0)
         return scope(deadline=-math.inf)
 
-    failing = mock.AsyncMock(side_effect=[RunError("full")] * 8 + [asyncio.CancelledError])
-    monkeypatch.setattr(labels, "_trained", failing)
     monkeypatch.setattr(anyio, "CancelScope", leap)
     monkeypatch.setattr(anyio, "current_time", lambda: times[-1])
     with suppress(asyncio.CancelledError):
@@ -584,13 +585,13 @@ def test_the_address_and_a_token_of_label_studio_may_be_given(place, tmp_path, s
     from fastapi.testclient import TestClient
 
     apps = []
-    monkeypatch.setattr("cefito.cli.serve._answer", lambda make, *_: apps.append(make()))
+    monkeypatch.setattr("cefito.serve.process.serve", lambda app, *_, **__: apps.append(app))
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", TOKEN)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     export_run(place[0] / "RUN", tmp_path / "run.zip")
     (tmp_path / "token").write_text("a-token-of-24-characters")
     call = f"label {tmp_path}/run.zip --dataset {place[0]}/DATA --encoder {place[0]}/dinov2"
-    call += f" --studio {studio.address} --token-file {tmp_path}/token"
+    call += f" --studio {studio.address} --token-file {tmp_path}/token --port 0"
     assert main(call.split()) == 0
     assert apps[0].state.service.limits == _FILMS
     with TestClient(apps[0], "http://localhost") as client:

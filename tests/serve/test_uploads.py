@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import torch
 from cefito.encoders.s3d import S3D
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.run import open_run
+from cefito.serve import middleware
+from cefito.serve import service as service_module
 from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from grey_videos import draw_greys
@@ -240,10 +243,11 @@ def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = {"initial": ("../../x.png", picture(0)), "goal": ("y", picture(1))}
     service = taking.app.state.service
-    late = list[float]()  # seconds from arrivals to what deadlines begin with
-    search = service._search
-    note = lambda *given: late.append(given[-1] - given[0].state.began) or search(*given)  # noqa: E731
-    monkeypatch.setattr(service, "_search", note)
+    now, jobs, submit = time.monotonic(), [], service.scheduler.submit
+    for module, seconds in ((middleware, now), (service_module, now + 7)):  # arrivals; later
+        clock = SimpleNamespace(monotonic=lambda seconds=seconds: seconds)
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(service.scheduler, "submit", lambda job: jobs.append(job) or submit(job))
     response = taking.post(UPLOAD, files=files, data={"request": '{"run": "tea", "top_k": 2}'})
     assert response.status_code == 200, response.text
     assert len(response.json()["plans"]) == 2
@@ -252,7 +256,8 @@ def test_pictures_are_planned_between(taking, decoder, tmp_path, monkeypatch):
     listed = {name: getattr(found, name)[0].tolist() for name in ("initial", "goal")}
     same = taking.post("/v1/plan", json={"run": "tea", "top_k": 2, "observations": listed})
     assert same.json()["plans"] == response.json()["plans"]
-    assert late[1] == 0 < late[0]  # of an upload, with the end of its encoding
+    # deadlines begin with arrivals; of an upload, with the end of its encoding
+    assert [job.deadline - now for job in jobs] == pytest.approx([37, 30])
     assert taking.get("/v1/model").json()["runs"][0]["uploads"] == ["pictures", "video"]
 
 

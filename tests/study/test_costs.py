@@ -95,7 +95,7 @@ def test_rows_that_ask_a_server_or_fail_are_named(world, tmp_path, estimate, mon
         raise ZeroDivisionError
 
     tried = []
-    monkeypatch.setattr(costs, "_WINDOWS", 9)
+    monkeypatch.setattr(costs, "WINDOWS", 9)
     monkeypatch.setattr(NearestPlanner, "fit", broken)
     assert estimate(made(world, tmp_path / "new", ("nearest",))).unknown == ("nearest",)
     assert tried == [[9, 9]]

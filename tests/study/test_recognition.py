@@ -364,7 +364,7 @@ def test_scores_by_other_code_of_a_package_are_refused(films, tmp_path, monkeypa
         compare_recognisers(films, tmp_path / (code or "old"), ["nearest"], [0])
     monkeypatch.setattr(RECOGNISERS, "code", {"nearest": "second"}.get)
     compare_recognisers(films, tmp_path / "old", ["nearest"], [0])
-    with pytest.raises(ConfigError, match="scores of nearest by other code of its package"):
+    with pytest.raises(ConfigError, match="nearest by other code"):
         compare_recognisers(films, tmp_path / "first", ["nearest"], [0])
 
 
@@ -380,7 +380,7 @@ def test_a_job_of_other_settings_is_refused_before_the_first_score(films, tmp_pa
     refused = []
 
     def fit(*_, **__):
-        with pytest.raises(ConfigError, match="or remove the file, which has no score yet") as told:
+        with pytest.raises(ConfigError, match="which has no score yet") as told:
             compare_recognisers(films, tmp_path, ["nearest", "rows"], [0], changes={"members": 1})
         refused.append(told)
         raise DataError("no network.")
@@ -443,9 +443,7 @@ def test_each_group_is_scored_by_a_recogniser_without_it(films, tmp_path, monkey
     assert "(3 groups resampled). So few groups make the intervals" in table.legend
     two = compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group", folds=2)[1]
     assert two["folds"] == [7, 9]
-    with pytest.raises(
-        ConfigError, match=r"folds \(\[7, 9\] there, \[7, 5, 4\] here\). Choose another"
-    ):
+    with pytest.raises(ConfigError, match=r"\[7, 9\] there, \[7, 5, 4\]"):
         compare_recognisers(data, tmp_path / "two", ["pauses"], [0], by="group")
     with pytest.raises(ConfigError, match="not of several groups"):
         compare_recognisers(films, tmp_path / "none", ["pauses"], [0], by="group")

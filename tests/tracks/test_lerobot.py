@@ -113,18 +113,14 @@ def test_frames_in_another_order_and_without_a_number(robot):
 
 def test_a_set_without_subtasks_has_no_steps(tmp_path):
     bare = write_robot(tmp_path / "bare", labelled=[False] * 4)
-    with pytest.raises(
-        DataError, match=r"no subtask with a label.*4 episodes without.*subtasks, or"
-    ):
+    with pytest.raises(DataError, match=r"no subtask.*4 episodes without"):
         read([bare], Choices())
 
 
 @pytest.mark.parametrize("file", ["meta/subtasks.parquet", "meta/tasks.parquet"])
 def test_names_that_are_missing_are_refused(robot, file):
     parquet.write_table(parquet.read_table(robot / file).slice(1), robot / file)
-    with pytest.raises(
-        DataError, match=r"episode 0: has the (sub)?task_index 0, which has no name"
-    ):
+    with pytest.raises(DataError, match=r"(sub)?task_index 0, which has no"):
         read([robot], Choices())
 
 
@@ -157,7 +153,7 @@ def test_one_of_two_kinds_of_subtasks_is_chosen(robot):
     assert caught.value.setting == "tier"
     assert spans(robot, tier="language_persistent")["episode_000001"][1] == [("reach", 0.0, 2.0)]
     with_language(write_robot(robot.parent / "both"), [entry(0.0, "a"), entry(0.0, "b")])
-    with pytest.raises(DataError, match="episode 0: has two subtasks at one time"):
+    with pytest.raises(DataError, match="episode 0: has two subtasks"):
         read([robot.parent / "both"], Choices())
 
 
@@ -278,7 +274,7 @@ def test_steps_that_cannot_be_written_change_nothing(robot, tracks, message):
 def test_names_that_are_not_numbered_by_place_are_refused(robot):
     path = robot / "meta/subtasks.parquet"
     parquet.write_table(parquet.read_table(path).slice(1), path)
-    with pytest.raises(DataError, match="does not number its subtasks 0, 1, 2"):
+    with pytest.raises(DataError, match="does not number its subtasks"):
         write_subtasks([track(1, (PUSH, 0.0, 1.0))], robot)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cefito.data.annotations import Step
+from cefito.data.annotations import Step, Video
 from cefito.data.vocabulary import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.inference.verification import VerifiedStep, VerifiedVideo
@@ -14,7 +14,7 @@ from cefito.tracks import TimedStep, Track
 from cefito.tracks.document import Choices, Format
 from cefito.tracks.formats import FORMATS, WRITERS
 from cefito.tracks.reading import holds_steps, read
-from cefito.tracks.track import bound, named, stored
+from cefito.tracks.track import annotated_videos, bound, named, stored
 
 TAXONOMY = Taxonomy.from_names(
     "kitchen", [("tea", [0, 1]), ("toast", [1, 2])], ["Boil", "pour", "cut"]
@@ -44,6 +44,18 @@ def test_names_that_a_taxonomy_lacks_are_refused_with_their_video(changes):
         list(bound([track(**changes)], TAXONOMY, place="a.csv"))
     with pytest.raises(ConfigError, match="step 'boil': expected an action's id"):
         stored(STEPS)
+
+
+def test_annotated_videos_have_steps_split_missing_actions_and_group():
+    late = STEPS[1].model_copy(update={"errors": ("late", "missing: Boil")})
+    told = track(steps=(STEPS[0], late)).model_copy(update={"split": "test", "group": "ann"})
+    assert [*annotated_videos([track(), told], TAXONOMY)] == [
+        Video("v", "train", 0, (Step(0, 4, 0), Step(4, 9, 1))),
+        Video("v", "test", 0, (Step(0, 4, 0), Step(4, 9, 1, ("late",))), missing=(0,), group="ann"),
+    ]
+    strange = track(steps=(late.model_copy(update={"errors": ("missing: juggle",)}),))
+    with pytest.raises(ConfigError, match="video 'v', missing: unknown action"):
+        list(annotated_videos([strange], TAXONOMY))
 
 
 def test_json_holds_what_is_known():
@@ -80,6 +92,9 @@ READ: dict[str, Any] = {
     ("changes", "expected"),
     [
         ({"name": ""}, "a name"),
+        ({"name": "  "}, "a name"),
+        ({"read": None, "remedy": "  "}, "a reader or a remedy"),
+        ({"key": "  ", "write": lambda _: ""}, "a key and a writer"),
         ({"endings": ()}, "endings"),
         ({"endings": ("x",)}, "endings"),
         ({"marks": ()}, "a way to recognise it"),

@@ -118,13 +118,13 @@ def test_splits_of_activitynet(tmp_path):
 
 def test_a_frame_has_one_label():
     steps = (("boil", 1.0, 4.5), ("pour", 4.0, 9.0))
-    with pytest.raises(ConfigError, match=r"'a': 'pour' and another step are in frame 16"):
+    with pytest.raises(ConfigError, match=r"'pour' and another .* frame 16"):
         WRITERS["frames"].text([video(steps=steps)], RATE)
 
 
 @pytest.mark.parametrize("name", ["1", "1.5", "1,5", "-", "null", "No action", "a" * 101, ""])
 def test_labels_of_frames_that_would_not_be_read_back(name):
-    with pytest.raises(ConfigError, match=f"step '{name}': .* Rename the step, or give another"):
+    with pytest.raises(ConfigError, match=f"step '{name}': .* Rename"):
         WRITERS["frames"].text([video(steps=((name, 1.0, 4.5),))], RATE)
 
 

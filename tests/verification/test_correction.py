@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Video
-from cefito.verification.correction import NONE, likelier_done, parted
+from cefito.data.vocabulary import Taxonomy
+from cefito.tracks import TimedStep
+from cefito.verification.correction import NONE, corrected_steps, likelier_done, parted
 from cefito.verification.order import TaskOrder
 
 
@@ -77,3 +79,43 @@ def test_what_may_still_come_was_not_likelier_done(seen, done):
     usual = TaskOrder.of([video([0, 1, 2, 3])] * 3, [0, 1, 2, 3])
     steps = likelier_done(usual, video(seen).steps, finished=False)
     assert [step.action for step in steps] == done
+
+
+@pytest.mark.parametrize(
+    ("seen", "seconds", "names", "notes"),
+    [
+        ([0, 1, 2, 3], [5, 5, 5, 5], "abcd", []),
+        (
+            [0, 1, 1, 3],
+            [5, 5, 5, 5],
+            "acbd",
+            ["'b' was seen twice in a row and 'c' never; most likely they were exchanged"],
+        ),
+        (
+            [0, 1, 3],
+            [5, 10, 5],
+            "acbd",
+            ["'b' lasted 10 s, as it and 'c' do together; most likely they were exchanged"],
+        ),
+        (
+            [0, 1, 2, 3, 1],
+            [5, 5, 5, 5, 1],
+            "abcd",
+            ["'b' was seen again for 1.0 s, too short for a repetition"],
+        ),
+    ],
+)
+def test_corrected_steps_have_names_and_words_for_what_was_seen(seen, seconds, names, notes):
+    usual, taxonomy = (
+        TaskOrder.of([video([0, 1, 2, 3])] * 8, [0, 1, 2, 3]),  # of 5 s each
+        Taxonomy.from_names("made", [("tea", range(4))], [*"abcd"]),
+    )
+    ends = np.cumsum(seconds).tolist()
+    steps = [
+        TimedStep(action=action, name="abcd"[action], start=end - own, end=end, probability=0.5)
+        for end, own, action in zip(ends, seconds, seen, strict=True)
+    ]
+    kept, said = corrected_steps(steps, usual, taxonomy, finished=True)
+    assert ("".join(step.name for step in kept), said) == (names, notes)
+    assert [step.action for step in kept] == ["abcd".index(name) for name in names]
+    assert {step.probability for step in kept} == {0.5}

@@ -54,7 +54,8 @@ def test_a_kind_without_a_whole_meaning_cannot_be_declared(base, part):
     known = dict(KINDS)
     for declared in (
         {name: value for name, value in WHOLE.items() if name != part},
-        {**WHOLE, part: "" if part in ("name", "words") else None},
+        {**WHOLE, part: None},
+        *({**WHOLE, part: empty} for empty in ("", " \n") if part in ("name", "words")),
     ):
         with pytest.raises(TypeError, match=f"WrongTool lacks {part}"):
             type("WrongTool", (base,), declared)

@@ -134,7 +134,13 @@ def files_digest(rows: Sequence[Row], folder: Path) -> str:
 
 
 class ShardRows(Sequence[tuple[int, list[Row]]]):
-    """Numbers and rows of some shards (ascending), read from a source during the iteration."""
+    """Numbers and rows of some shards (ascending), read from a source during the iteration.
+
+    Args:
+        source: The queries.
+        size: Number of rows of a shard.
+        numbers: Numbers of the shards, ascending.
+    """
 
     def __init__(self, source: QuerySource, size: int, numbers: Sequence[int]) -> None:
         self.source, self.size, self.numbers = source, size, numbers

@@ -140,7 +140,13 @@ class S3D(nn.Module):
 
 
 class S3DEncoder:
-    """S3D with weights from a file, as a video encoder of clips of even sizes (ConfigError)."""
+    """S3D with weights from a file, as a video encoder of clips of even sizes (ConfigError).
+
+    Args:
+        weights: File of the weights.
+        sampling: Frames of a clip and their size in pixels.
+        device: Where it computes.
+    """
 
     def __init__(
         self, weights: Path, *, sampling: Sampling | None = None, device: torch.device | str = "cpu"

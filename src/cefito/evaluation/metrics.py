@@ -105,7 +105,7 @@ class Metric(Generic[Scored]):
     percent: bool = True  # else it is shown as it is
 
     def __post_init__(self) -> None:
-        if not self.meaning:
+        if not self.meaning.strip():
             raise TypeError(f"the metric '{self.head}' has no meaning. Say it for legends.")
 
 

@@ -25,7 +25,13 @@ _TYPICAL = 1024  # rows of a product, for which weights are packed
 
 
 class FrozenLinear:
-    """A linear layer, whose output may pass a tanh-form GELU."""
+    """A linear layer, whose output may pass a tanh-form GELU.
+
+    Args:
+        weight: Weight [out, in].
+        bias: Bias [out]; None without one.
+        gelu: Whether the output passes the GELU.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> None:
         self._weight, self._bias, self._gelu = weight, bias, gelu

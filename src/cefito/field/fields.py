@@ -43,6 +43,11 @@ class PrefixCache:
     All new prefixes of a call, whatever their lengths, go through the network together with the
     sequences that they lead to: every weight matrix is read once. In each block the keys and values
     of all new tokens are computed first, then each token attends to those on its own path.
+
+    Args:
+        children: Computes the energies of sequences from prefixes.
+        roots: The Q empty prefixes.
+        horizon: Number T of steps.
     """
 
     def __init__(self, children: Children, roots: Prefixes, horizon: int) -> None:

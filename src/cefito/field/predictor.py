@@ -116,7 +116,13 @@ class Mlp(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block with parameter-free norms."""
+    """A pre-norm transformer block with parameter-free norms.
+
+    Args:
+        width: Width of tokens, D.
+        heads: Number of heads of the attention.
+        hidden: Width of the MLP.
+    """
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -168,7 +174,12 @@ class TransformerBlock(nn.Module):
 class Predictor(nn.Module):
     """Predicts the states after each action of a sequence, and the actions between states.
 
-    `action_vectors` [K, W] are frozen text embeddings or mean observations; None to learn them.
+    Args:
+        config: Sizes and encodings.
+        observation_dim: Width E of observations.
+        action_count: Number K of actions.
+        horizon: Number T of steps.
+        action_vectors: Frozen text embeddings or mean observations [K, W]; None to learn them.
 
     Raises:
         ConfigError: The configured encoding needs vectors, and none are given.

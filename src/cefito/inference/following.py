@@ -312,8 +312,8 @@ class FilmSession:
             if self._over and (verifier := self._run.verifier) is not None:
                 unsure = judged.unsure(*facts, (verifier.config.unsure, least))
             self._verified = state, judged.deviations(*facts, least), [*unsure]
-        late = "missing", steps[-1].action if going else None  # a step that comes now
-        findings = [wrong for wrong in self._verified[1] if (wrong.kind, wrong.action) != late]
+        late = True, steps[-1].action if going else None  # a step that comes now
+        findings = [wrong for wrong in self._verified[1] if (wrong.omitted, wrong.action) != late]
         return Followed(
             seconds=stream.seconds,
             now=steps[-1] if going else None,

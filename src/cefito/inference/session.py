@@ -26,6 +26,7 @@ from cefito.inference.step_session import StepSession
 from cefito.parts.opened import OpenedRun
 from cefito.planners.any_length.guidance import SequencePosterior
 from cefito.planners.base_planner import check_queries
+from cefito.planners.methods import find_method
 from cefito.planners.queries import Queries
 from cefito.runtime import full_precision
 from cefito.settings import Record
@@ -141,7 +142,7 @@ class Session:
             messages; None if all observations are features.
 
     Raises:
-        ConfigError: A run of another method, or an unknown task.
+        ConfigError: A run whose planner guides no sessions, or an unknown task.
         RunError: A goal of another width.
     """
 
@@ -159,8 +160,8 @@ class Session:
         if isinstance(done, str):
             raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
         begin = Begin(run, self.task, None, None, read)
-        if run.method != "any-length":
-            check_sessions(run)  # may be a package's own
+        if not hasattr(find_method(run.method).planner, "ranked"):
+            check_sessions(run)  # refuses it; the planner of another one is opened when it is used
         if goal is not None:
             begin = replace(begin, goal_features=begin.features("goal", goal))
         if done is not None:

@@ -12,10 +12,6 @@ from cefito.inference.following import Followed
 from cefito.settings import Record
 from cefito.tracks import TimedStep
 from cefito.verification.findings import Deviation
-from cefito.verification.mistakes import OmittedMistake, kinds_of
-
-MISSING = {kind.name for kind in kinds_of(OmittedMistake)}
-"""Kinds of findings that a step was missed."""
 
 
 class Event(Record):
@@ -47,7 +43,7 @@ class News(NamedTuple):
             yield from ((kind, {"step": step.model_dump(mode="json")}) for step in steps)
         told = [("finding.withdrawn", finding) for finding in self.withdrawn_findings]
         for finding in self.findings:
-            told.append(("step.missed" if finding.kind in MISSING else "finding", finding))
+            told.append(("step.missed" if finding.omitted else "finding", finding))
         yield from ((kind, {"finding": _dumped(finding)}) for kind, finding in told)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cefito.data.vocabulary import Taxonomy
 from cefito.inference.following import Followed
-from cefito.line.events import MISSING, beyond
+from cefito.line.events import beyond
 from cefito.settings import Record
 
 OVER = 0.5
@@ -88,7 +88,7 @@ class Gate:
     def _pass_over(self, followed: Followed, begun: list[int], over: bool) -> None:
         """Add the actions that were passed over up to a row."""
         task = self._taxonomy.tasks[followed.task.id].actions
-        missed = [finding.action for finding in followed.findings if finding.kind in MISSING]
+        missed = [finding.action for finding in followed.findings if finding.omitted]
         strict = [action for action in task if action in self._critical]
         shown = self.shown
         if not over:  # at the end, all that were never confirmed

@@ -28,11 +28,12 @@ LOST = 3600
 """Rows that may be lost, each of which still gets a label, before any was observed."""
 LOST_MORE = 10
 """Further ones for each row that was observed."""
+FILM = 3600
+"""Rows that are kept, of a shorter video, for networks of whole videos."""
 _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
 _IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
-_FILM = 3600  # rows kept, of a shorter video, for networks of whole videos
 _LATER = 0.5  # share of the weight of networks in a row that is told later
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
@@ -95,7 +96,7 @@ class _Belief:
 class StepStream:
     """Recognises the steps of a video row by row; its size grows with the number of steps alone.
 
-    With doubt, it keeps up to `_FILM` rows, too.
+    With doubt, it keeps up to `FILM` rows, too.
 
     A row's step is settled by the rows of some seconds after it (`lag`, up to twice as many), and
     may change until then.
@@ -252,7 +253,7 @@ class StepStream:
             seen, self._seen = recogniser.likelihoods(logs, past=True)[0], logs[0]
             if self._doubt is not None:
                 doubted = likelihoods(logs, recogniser.doubt[1], recogniser.config.unexpected)[0]
-        if self._film is not None and scaled is not None and len(self._film) < _FILM:
+        if self._film is not None and scaled is not None and len(self._film) < FILM:
             self._film.append(scaled)
         else:
             self._film = None
@@ -413,7 +414,7 @@ class StepStream:
         """Whether all rows so far are kept, for `drawn_again`.
 
         That takes `doubted` before the first row. It ends with a gap, with a step that a person
-        told, and after `_FILM` rows.
+        told, and after `FILM` rows.
         """
         return bool(self._film)
 

@@ -160,7 +160,14 @@ def temporal_steps(rows: int, config: RecogniserConfig) -> int:
 
 
 class TemporalLoss:
-    """Cross-entropy and smoothing of random parts of videos, features [n, F ≥ P] and labels [n]."""
+    """Cross-entropy and smoothing of random parts of videos, features [n, F ≥ P] and labels [n].
+
+    Args:
+        network: Network that is trained.
+        videos: Features of each video [n, F ≥ P].
+        labels: Label of each row [n].
+        generator: Draws the parts.
+    """
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cefito.inference.session import Session
 
-__all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_steps"]
+__all__ = ["Observation", "Run", "follow", "open_run", "run_for_steps"]
 
 
 class Run(OpenedRun):
@@ -117,7 +117,7 @@ class Run(OpenedRun):
             encoder: Encoder of pictures, as in `plan`.
 
         Raises:
-            ConfigError: A run of another method than any-length, or an unknown task.
+            ConfigError: A run whose planner guides no sessions, or an unknown task.
             DataError: A file that cannot be used.
             RunError: A goal of another kind, or a data set or an encoder is missing.
         """
@@ -159,9 +159,6 @@ class Run(OpenedRun):
     def _observers(self) -> dict[str | None, Observer]:
         """Encoders that are open, by name."""
         return {}
-
-
-PlanningRun = Run  # an earlier name
 
 
 def _scene(source: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:

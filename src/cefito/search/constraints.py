@@ -143,6 +143,9 @@ def with_meanings(kind: Kind) -> Kind:
         how = next((how for how in get_args(hint)[1:] if isinstance(how, Declared)), None)
         if how is None:
             raise TypeError(f"the constraint '{name}' lacks its Declared.")
+        words = ("option", "help", "description", "words")
+        if lacking := [which for which in words if not getattr(how, which).strip()]:
+            raise TypeError(f"the constraint '{name}' lacks its {', '.join(lacking)}.")
         rules = Rules.none(range(int(np.max(how.example)) + 1), _LONGEST_EXAMPLE)
         how.meaning(rules, how.example)
         if not rules.restrict:

@@ -19,7 +19,13 @@ from cefito.search.constraints import Constraints, Rules, check_actions
 
 
 class Feasible:
-    """Sequences (of places) that satisfy constraints, for one set of actions and one horizon."""
+    """Sequences (of places) that satisfy constraints, for one set of actions and one horizon.
+
+    Args:
+        constraints: Constraints, by ids of actions.
+        actions: Ids of the allowed actions, ascending.
+        horizon: Number T of steps.
+    """
 
     def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
         check_actions(constraints)

@@ -53,11 +53,16 @@ Task = int | Ids
 
 
 class Tally:
-    """Counts of steps by their context."""
+    """Counts of steps by their context.
+
+    Args:
+        events: Task, action two steps before, action before and action of steps [M, 4]; `START`
+            before the window.
+        counts: Number of occurrences of each [M].
+        base: Number that is larger than all ids.
+    """
 
     def __init__(self, events: Ids, counts: Ids, base: int) -> None:
-        # events: task, action two steps before, action before and action of steps [M, 4], `START`
-        # before the window; counts: number of occurrences of each [M]
         self.base = base
         columns = {
             "": (0,),
@@ -305,10 +310,15 @@ def check_counts(arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> No
 class NGramPrior:
     """Smoothed n-grams of actions for each task; make one by `fit`, `tuned` or `from_arrays`.
 
-    Attributes:
+    Args:
+        events: As of `Tally`.
+        counts: As of `Tally`.
+        actions: Allowed action ids, position = task id.
+        action_count: Number K of actions.
         order: Actions that an n-gram spans, 1 to 3.
         strengths: s₁, s₂, s₃ of the formulas in `ngrams`; levels beyond the order are not used.
-        actions: Allowed action ids, position = task id.
+
+    Attributes:
         levels: The formulas over all allowed actions.
     """
 

@@ -212,6 +212,11 @@ class Space:
     A search accepts it instead of the problem, which is then not compiled again. Problems of the
     same actions may share `feasible`, the compiled constraints.
 
+    Args:
+        problem: The problem.
+        horizon: Number T of steps.
+        feasible: The compiled constraints; None to compile them.
+
     Raises:
         ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, costs
             of another size or infinite ones, or no sequence that satisfies the constraints.

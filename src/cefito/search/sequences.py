@@ -41,6 +41,12 @@ class SequenceEnergies:
     """Evaluates sequences of several queries together.
 
     With `keep`, prefixes are kept for later sequences, within half of the memory bound.
+
+    Args:
+        field: The field.
+        spaces: Sequences of each query.
+        memory_mib: Bound of the memory, MiB.
+        keep: Whether prefixes are kept.
     """
 
     # tokens, leaves: token forwards and sequences of each query so far [Q]; listed: token forwards

@@ -74,15 +74,24 @@ class ProblemDetails(BaseModel):
 
 
 class ProblemError(HTTPException):
-    """A request that is answered by a problem document, with `numbers` as further members."""
+    """A request that is answered by a problem document, with `numbers` as further members.
+
+    Args:
+        detail: The reason and the remedy; by default the title.
+        field: Of the request, at fault.
+        kind: Last part of the problem's type.
+        status: HTTP status, if not the default of the kind.
+        headers: Further headers of the answer.
+        numbers: Further members.
+    """
 
     def __init__(
         self,
-        detail: str = "",  # the reason and the remedy; by default the title
-        field: str | None = None,  # of the request, at fault
+        detail: str = "",
+        field: str | None = None,
         *,
-        kind: str = "invalid",  # last part of the problem's type
-        status: int | None = None,  # if not the default of the kind
+        kind: str = "invalid",
+        status: int | None = None,
         headers: Mapping[str, str] | None = None,
         **numbers: float,
     ) -> None:

@@ -56,6 +56,13 @@ class Connection(H11Protocol):
     client takes more than `seconds` to send the headers of a request, or to read its answer. At
     shutdown it closes requests whose bodies have not arrived, and streams, which never end. Among
     several processes, it hands itself over to the one that answers a request.
+
+    Args:
+        arguments: Positional arguments of uvicorn's protocol.
+        seconds: Time limit of the headers of a request, and of reading its answer.
+        peers: Processes of the service; None if it is alone.
+        read: What the process that handed it over has read.
+        named: Further arguments of uvicorn's protocol.
     """
 
     def __init__(

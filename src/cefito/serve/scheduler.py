@@ -143,16 +143,24 @@ class _Queue:
 
 
 class Scheduler:
-    """Worker threads and their queue."""
+    """Worker threads and their queue.
+
+    Args:
+        solve: Returns results of jobs of one kind; polls its second argument whether to stop.
+        workers: Number of threads.
+        queue: Maximum number of jobs in it; beyond it, a client still has an equal share.
+        together: Maximum number of jobs in a batch.
+        prepare: Called in each thread when it starts.
+    """
 
     def __init__(
         self,
-        solve: Solve,  # results of jobs of one kind; polls its second argument whether to stop
+        solve: Solve,
         *,
         workers: int,
-        queue: int,  # maximum number of jobs in it; beyond it, a client still has an equal share
-        together: int,  # maximum number of jobs in a batch
-        prepare: Callable[[], None] = lambda: None,  # called in each thread when it starts
+        queue: int,
+        together: int,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._solve, self._prepare = solve, prepare
         self._workers, self._most, self._together = workers, queue, together

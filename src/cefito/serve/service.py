@@ -73,7 +73,13 @@ def _solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> Sequence[Any]
 
 
 class Service:
-    """Opened runs, the scheduler of their searches and the process that encodes uploads."""
+    """Opened runs, the scheduler of their searches and the process that encodes uploads.
+
+    Args:
+        settings: Settings of the service.
+        models: The opened runs.
+        metrics: What is counted and measured.
+    """
 
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
         limits = settings.limits

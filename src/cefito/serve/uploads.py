@@ -159,6 +159,11 @@ class EncodingProcess:
     """The process that encodes, one upload at a time, in at most `seconds`, and as many to wait.
 
     The function is pickled; it is called with each upload, and with None at the start.
+
+    Args:
+        function: Encodes an upload.
+        threads: Number of threads of the process.
+        seconds: Time limit of an upload.
     """
 
     def __init__(self, function: Any, *, threads: int, seconds: float) -> None:

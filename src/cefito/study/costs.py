@@ -38,7 +38,7 @@ from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)
 
-_WINDOWS, _QUERIES = 400, 16  # most that are tried
+WINDOWS, _QUERIES = 400, 16  # most that are tried
 _STEPS = 8  # of each network of a recogniser; the first one loads libraries
 _SHARE = 0.2  # of all steps, after which the rest of a recogniser is taken to be alike
 
@@ -309,7 +309,7 @@ def _measured(study: Study, run: Trial, rows: Sequence[PlannerVariant]) -> _Meas
     """Measure a run, of the study's first seed, on some of its windows, and queries of rows."""
     fit = find_method(run.config.method).planner.fit
     whole, val = _fitting(study, run)
-    some, few = (windows.sample(_WINDOWS, seed=0) for windows in (whole, val))
+    some, few = (windows.sample(WINDOWS, seed=0) for windows in (whole, val))
     context = _OneEpoch(device=pick_device(study.device))
     started = time.monotonic()
     fitted = fit(some, few, settings=run.config.settings, seed=study.seeds[0], context=context)

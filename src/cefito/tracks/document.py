@@ -461,12 +461,12 @@ class Format:
         patterns = [re.compile(mark, re.MULTILINE | re.DOTALL) for mark in self.marks]
         object.__setattr__(self, "_patterns", patterns)
         lacking = {
-            "a name": self.name,
+            "a name": self.name.strip(),
             "endings with a dot": self.endings
             and all(ending[:1] == "." for ending in self.endings),
             "a way to recognise it": self.starts or self.tags or patterns or self.recognises,
-            "either a reader or a remedy": (self.read is None) == bool(self.remedy),
-            "a key and a writer, or neither": (self.write is _unwritten) != bool(self.key),
+            "either a reader or a remedy": (self.read is None) == bool(self.remedy.strip()),
+            "a key and a writer, or neither": (self.write is _unwritten) != bool(self.key.strip()),
         }
         if faults := [what for what, has in lacking.items() if not has]:
             raise TypeError(f"format {self.name!r}: expected {', '.join(faults)}")

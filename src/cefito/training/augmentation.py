@@ -80,17 +80,22 @@ class ActionMeans:
     An initial observation shows the window's first action, a goal its last. Training draws means
     from which the videos of the batch, and a random part of the others, are left out; otherwise a
     window would recognise itself in them.
+
+    Args:
+        windows: Training windows.
+        mean: Subtracted before normalisation [E].
+        normalise: Normalises observations […, E].
+        learned: Means of the first K' actions of an earlier training [K', E], zero where none was;
+            each counts as ten observations of a further video, which is never left out.
     """
 
     def __init__(
         self,
         windows: Windows,
-        mean: Tensor,  # subtracted before normalisation [E]
-        normalise: Callable[[Tensor], Tensor],  # normalises observations […, E]
+        mean: Tensor,
+        normalise: Callable[[Tensor], Tensor],
         learned: Tensor | None = None,
     ) -> None:
-        # learned: means of the first K' actions of an earlier training [K', E], zero where none
-        # was; each counts as ten observations of a further video, which is never left out
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)

@@ -81,7 +81,14 @@ def softmax_contrastive(
 
 
 class WindowLoss:
-    """Base of losses: windows on the device of the network, `val` with their actions [N, T]."""
+    """Base of losses: windows on the device of the network, `val` with their actions [N, T].
+
+    Args:
+        module: Network that is trained.
+        train: Training windows.
+        val: Validation windows; None without any.
+        training: Settings.
+    """
 
     def __init__(
         self, module: Any, train: Windows, val: Windows | None, training: TrainingConfig
@@ -102,7 +109,7 @@ class WindowLoss:
 
 
 class ClassifierLoss(WindowLoss):
-    """Cross-entropy of the task (paper, Sec. 3.3)."""
+    """Cross-entropy of the task (paper, Sec. 3.3). Arguments are as of `WindowLoss`."""
 
     def __init__(
         self,
@@ -183,6 +190,7 @@ class PlanLoss(WindowLoss):
     """Base of losses that are validated by the best plan of each window of a fixed sample.
 
     The network's `config` has the settings `training`; `rows` are the steps compared in validation.
+    Arguments are as of `WindowLoss`.
     """
 
     def __init__(self, network: Any, train: Windows, val: Windows) -> None:

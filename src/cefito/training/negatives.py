@@ -53,9 +53,14 @@ class ActionSets:
 
 
 class NegativeSampler:
-    """Draws negatives for batches, on the device of the action sets."""
+    """Draws negatives for batches, on the device of the action sets.
 
-    # config: number and kinds, the number reduced to the sequences of a small world
+    Args:
+        config: Number and kinds; the number is reduced to the sequences of a small world.
+        actions: Actions of each task.
+        action_count: Number K of actions.
+        horizon: Number T of steps.
+    """
 
     def __init__(
         self, *, config: NegativesConfig, actions: ActionSets, action_count: int, horizon: int

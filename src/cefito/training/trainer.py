@@ -76,6 +76,15 @@ class Training:
     An existing checkpoint in the folder is resumed; one with another `key`, which holds everything
     that determines the result, is refused.
 
+    Args:
+        loss: Loss of the module.
+        training: Settings.
+        seed: Seed of the order of examples and of what losses draw.
+        key: What determines the result.
+        precision: Number format of forward and backward passes.
+        folder: Of checkpoint and metrics; None keeps none.
+        track: Program that gets the metrics, too.
+
     Raises:
         RunError: The checkpoint cannot be used or written.
     """

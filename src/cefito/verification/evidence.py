@@ -58,10 +58,8 @@ class StepEvidence:
         met[actions] = first_places
         pairs = np.zeros((6, count))
         if actions:
-            costs, never = (
-                order.done_costs(actions),
-                np.triu(order.never[np.ix_(actions, actions)]),
-            )
+            costs = order.done_costs(actions)
+            never = np.triu(order.never[np.ix_(actions, actions)])
             pairs[:, first_places] = [
                 *(costs.sum(axis) for axis in (0, 1)),
                 *(costs.max(axis) for axis in (0, 1)),

@@ -47,6 +47,11 @@ class Deviation(Record):
     probability: float  # that it is an error
     evidence: str  # in words
 
+    @property
+    def omitted(self) -> bool:
+        """Whether an action was not done."""
+        return isinstance(KINDS[self.kind], OmittedMistake)
+
 
 class UnsureStep(Record):
     """A step of which a film shows neither that it was done rightly nor that it was not."""

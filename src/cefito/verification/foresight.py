@@ -35,9 +35,9 @@ from cefito.data.vocabulary import Taxonomy
 from cefito.files import Expected, check_tensors
 from cefito.verification.order import UNUSUAL, Floats, TaskOrder, log_length, repetitions
 
+_STRANGE = UNKNOWN, ADDED, REPEATED, LENGTH = "unknown", "added", "repeated", "length"
 _OCCURS, _BEFORE, _AFTER = 0.5, 3.0, 2.0  # videos, pairs and steps that the prior counts as
 _PAIRS, _STEPS = 2.0, 1.0  # pairs and steps that the prior of the prior counts as
-_STRANGE = "unknown", "added", "repeated", "length"
 _KINDS = len(_STRANGE) + 2  # and an order, and none that can be seen
 _FEW = 20  # videos of a task whose lengths and repetitions are counted without the one judged
 _RIDGE = 0.05  # weight of the sum of squares
@@ -117,7 +117,7 @@ class Foresight:
                 moved = [b for b in later if b != action and b not in done]
                 rows.append(evidence(own, prior, done, [action, *moved]))
                 wrong += [False, *[True] * len(moved)]
-                known = names[len(names) - len(actions) + place] != "unknown"
+                known = names[len(names) - len(actions) + place] != UNKNOWN
                 weights += [float(known), *[1 / len(moved) for _ in moved]]
         table, labels, weight = np.concatenate(rows), np.array(wrong, dtype=bool), np.array(weights)
         share = min(mistakes * len(right) / max(len(names), 1), 0.5)
@@ -165,7 +165,7 @@ class Foresight:
             rows = np.array([shown(*actions[:end]) for end in ends])
             again = repetitions(order, actions, taxonomy)
             names = [*map(partial(strange_in, order, own, prior), steps, again)]
-            orders = np.where([name == "unknown" for name in names], 0, self._orders(rows))
+            orders = np.where([name == UNKNOWN for name in names], 0, self._orders(rows))
             yield orders, self._combined(rows, names)
 
     def arrays(self) -> dict[str, Floats]:
@@ -194,7 +194,7 @@ class Foresight:
         """Return p(mistake) by the evidence [n, 3] and what is strange in each step [n]."""
         chances = self._orders(rows)
         for place, name in enumerate(names):
-            if name == "unknown":
+            if name == UNKNOWN:
                 chances[place] = self.strange[name]
             elif name and self.told(name):
                 chances[place] = max(chances[place], self.strange[name])
@@ -254,14 +254,14 @@ def strange_in(
     """
     action = step.action
     if action >= len(own.occurs) or not own.occurs[action] + others.occurs[action]:
-        return "unknown"
+        return UNKNOWN
     if not own.occurs[action]:
-        return "added" if own.videos else ""
+        return ADDED if own.videos else ""
     place = order.index[action]
     if order.repeated[place] < 0.5 and repetitions:
-        return "repeated"
+        return REPEATED
     change = log_length(step.start, step.end) - order.length[place]
-    return "length" if abs(change) > UNUSUAL * order.spread[place] else ""
+    return LENGTH if abs(change) > UNUSUAL * order.spread[place] else ""
 
 
 def _logistic(rows: Floats, labels: Floats, weights: Floats) -> Floats:

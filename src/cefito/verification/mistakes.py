@@ -21,7 +21,7 @@ import numpy as np
 from cefito.data.annotations import Step
 from cefito.data.vocabulary import Taxonomy, similar_names, tasks_of
 from cefito.markup import counted, shortened
-from cefito.verification.foresight import Foresight
+from cefito.verification.foresight import ADDED, LENGTH, REPEATED, UNKNOWN, Foresight
 from cefito.verification.order import (
     SURPRISING,
     UNUSUAL,
@@ -35,6 +35,7 @@ from cefito.verification.order import (
     signed_log,
 )
 
+ORDER = "order"  # name of the kind of a step out of order
 _LONGEST_NAME = 60  # letters
 _UNLIKE = "unlike right steps"
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -107,7 +108,7 @@ class SeenVideo:
         """
         if self.foresight is None:
             return wrong
-        tells = self.foresight.told(name) and (self.order.videos or name == "unknown")
+        tells = self.foresight.told(name) and (self.order.videos or name == UNKNOWN)
         return self.foresight.strange[name] if tells else 0.0
 
     @cached_property
@@ -306,10 +307,11 @@ class Mistake(Generic[Subject]):
         if Mistake in cls.__bases__:
             return
         declared = ("name", "words", "applies", "probability", "evidence")
+        values = {attribute: getattr(cls, attribute, None) for attribute in declared}
         lacking = [
             attribute
-            for attribute in declared
-            if getattr(cls, attribute, None) in (None, "", getattr(Mistake, attribute, None))
+            for attribute, value in values.items()
+            if value in (None, getattr(Mistake, attribute, None)) or not str(value).strip()
         ]
         if lacking:
             raise TypeError(f"the mistake {cls.__name__} lacks {', '.join(lacking)}.")
@@ -414,7 +416,7 @@ class _TooLong(StepMistake):
             return 0.0
         if subject.video.learned:
             return subject.mishandled
-        return subject.video.strange("length", subject.unusual_length)
+        return subject.video.strange(LENGTH, subject.unusual_length)
 
     def evidence(self, subject: SeenStep) -> str:
         step, mean = subject.step, np.exp(subject.video.order.length[subject.index])
@@ -433,7 +435,7 @@ class _TooShort(_TooLong):
 class _OutOfOrder(StepMistake):
     """A step before or after the steps that it should follow."""
 
-    name, words, shown_in_doubt = "order", "out of order", True
+    name, words, shown_in_doubt = ORDER, "out of order", True
 
     def applies(self, subject: SeenStep) -> bool:
         if subject.misplaced < subject.mishandled:
@@ -459,7 +461,7 @@ class _OutOfOrder(StepMistake):
 class _Repeated(StepMistake):
     """A step that is usually done once."""
 
-    name, words = "repeated", "repeated"
+    name, words = REPEATED, "repeated"
 
     def applies(self, subject: SeenStep) -> bool:
         return (
@@ -482,7 +484,7 @@ class _Repeated(StepMistake):
 class _Added(StepMistake):
     """A step that no training video has, but as an error."""
 
-    name, words = "added", "not a step of the task"
+    name, words = ADDED, "not a step of the task"
 
     def applies(self, subject: SeenStep) -> bool:
         strange = not subject.in_videos and not subject.unknown
@@ -502,7 +504,7 @@ class _Added(StepMistake):
 class _Unknown(_Added):
     """A step of a name that no task has; it may be misspelt."""
 
-    name, words = "unknown", "not a known step"
+    name, words = UNKNOWN, "not a known step"
 
     def applies(self, subject: SeenStep) -> bool:
         return subject.unknown

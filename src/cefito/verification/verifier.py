@@ -37,15 +37,9 @@ from cefito.training.steps import NetworkTraining
 from cefito.training.trainer import TrainingContext
 from cefito.verification.correction import NONE, likelier_done, parted
 from cefito.verification.evidence import StepEvidence
-from cefito.verification.findings import (
-    Deviation,
-    Findings,
-    StepJudgement,
-    Verification,
-    repair,
-)
+from cefito.verification.findings import Deviation, Findings, StepJudgement, Verification, repair
 from cefito.verification.foresight import Foresight
-from cefito.verification.mistakes import OmittedAction, SeenStep, SeenVideo
+from cefito.verification.mistakes import ORDER, OmittedAction, SeenStep, SeenVideo
 from cefito.verification.order import Edges, Floats, TaskOrder
 from cefito.verification.promise import HeldOutFindings, Promise, RightFindings
 from cefito.verification.settings import VerifierConfig
@@ -162,7 +156,7 @@ class Verifier:
         for fitted, left in self._of_others(videos):
             for video in left:
                 for one in fitted.verify(video.steps, video.task, least=_STRIKING).deviations:
-                    if one.kind in ("missing", "order"):
+                    if one.omitted or one.kind == ORDER:
                         yield video, one
 
     def _holding_out(
@@ -349,7 +343,7 @@ class Verifier:
         deviations = tuple(findings.deviations(steps, certainty, least))
         unsure = findings.unsure(steps, certainty, (self.config.unsure, least))
         # most sequences can lack a step that is shown
-        lacking = {one.action for one in deviations if one.kind == "missing" and drawn}
+        lacking = {one.action for one in deviations if one.omitted and drawn}
         done = [action for action in done if action not in lacking]
         told = {one.action for one in deviations} | {one.action for one in unsure}
         left = [action for action in left if action not in told]

@@ -64,7 +64,7 @@ def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows,
     write_windows(source, tmp_path / "windows", horizons=(3,))
     found = read_benchmark("crosstask", tmp_path / "windows")
     assert any("repeat 3 steps of 1 video" in note for note in found.notes)
-    with pytest.raises(DataError, match=r"'b' are identical, 'action 3' from 0 s"):
+    with pytest.raises(DataError, match="'b' are identical, 'action 3'"):
         read_benchmark("niv", tmp_path / "windows")
 
 

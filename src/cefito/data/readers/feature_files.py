@@ -169,7 +169,11 @@ class FileFolder:
     else "cam.npy"), by the end of its name after an underscore ("X" finds "23521_X.npy"), or by its
     beginning before an underscore or a dot ("1_7" finds "1_7_360p.mp4.npz"), in any Unicode form.
     Names are only compared with the names of existing files, so none leads out of the folder.
-    `kind` is the word for a file in messages.
+
+    Args:
+        folder: The folder.
+        endings: Endings of the files, with the dot.
+        kind: Word for a file in messages.
     """
 
     def __init__(

@@ -192,7 +192,13 @@ class Update:
 
 
 class Chains:
-    """Transitions of all lengths together, for recursions over [L, C, A]."""
+    """Transitions of all lengths together, for recursions over [L, C, A].
+
+    Args:
+        states: States of each task.
+        lengths: The L numbers of steps, ascending.
+        transitions: Scores of transitions of each length, [C, A, A] each.
+    """
 
     def __init__(
         self, states: TaskStates, lengths: Sequence[int], transitions: Sequence[Tensor]

@@ -170,6 +170,14 @@ class AnyLengthNetwork(ObservationEncoder):
 
     Unknown observations are replaced by learned vectors. The length is read from the encoded
     observations, from the time between them and from the steps done before.
+
+    Args:
+        config: Sizes.
+        states: States of each task.
+        observation_dim: Width E of observations.
+        lengths: Numbers of steps, ascending.
+        timed: Whether training windows have times.
+        transitions: Logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`.
     """
 
     config: AnyLengthConfig
@@ -185,8 +193,6 @@ class AnyLengthNetwork(ObservationEncoder):
         timed: bool,
         transitions: Tensor | None = None,
     ) -> None:
-        # timed: whether training windows have times
-        # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
         super().__init__(config, observation_dim)
         self.lengths = tuple(lengths)
         self.horizon = self.lengths[-1]
@@ -274,7 +280,7 @@ class AnyLengthLoss(WindowLoss):
     """−log p(task, sequence | length, what is known), and cross-entropies of length and ends.
 
     With a goal the length is that of the window; without one it is the number of steps to the end
-    of the video, at most the longest.
+    of the video, at most the longest. Arguments are as of `WindowLoss`.
     """
 
     def __init__(

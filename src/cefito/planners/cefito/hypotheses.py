@@ -298,7 +298,14 @@ def _chain_costs(
 
 
 class TaskSpaces:
-    """Compiles the problems of queries; constraints once for each task."""
+    """Compiles the problems of queries; constraints once for each task.
+
+    Args:
+        space: Actions of each task.
+        taxonomy: Tasks and actions.
+        horizon: Number T of steps.
+        constraints: Constraints on the plans.
+    """
 
     def __init__(
         self,

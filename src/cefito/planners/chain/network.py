@@ -33,6 +33,13 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     One linear encoder encodes both observations; an MLP on both encoded observations computes the
     emissions of every step. Each end is also predicted from its own observation alone, by cosines
     to learned vectors; these logits have a loss of their own and are added to the emissions.
+
+    Args:
+        config: Sizes.
+        states: States of each task.
+        observation_dim: Width E of observations.
+        horizon: Number T of steps.
+        transitions: Logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`.
     """
 
     counted: Tensor
@@ -46,7 +53,6 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         horizon: int,
         transitions: Tensor | None = None,
     ) -> None:
-        # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
         super().__init__(config, observation_dim)
         self.horizon = horizon
         size, (tasks, actions) = len(states), states.grid.shape
@@ -94,7 +100,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
 class ChainLoss(WindowLoss):
     """−log p(sequence | observations), summed over tasks, and cross-entropies of both ends.
 
-    The ends are pairs of task and action, which teaches the task.
+    The ends are pairs of task and action, which teaches the task. Arguments are as of `WindowLoss`.
     """
 
     def __init__(

@@ -121,6 +121,13 @@ class TemporalUNet(nn.Module):
     length going down; with `last_skip` the last unit does this as well. `inside(width)` makes a
     module for a residual block, which is applied between its convolutions to features
     [B, width, T] and a latent.
+
+    Args:
+        columns: Width of each step's row.
+        widths: Width of each level, from the top.
+        steps: Number of steps of the diffusion.
+        last_skip: Whether the last unit takes features of the same length going down, too.
+        inside: Makes the module inside a residual block of a width; None for none.
     """
 
     times: Tensor
@@ -305,6 +312,12 @@ class DiffusionNetwork(nn.Module):
     The arguments `sources` are those of the layout's given blocks, in their order, [B, ...]
     each; then the initial observations and the goals, [B, E] each. With modules `inside` the U-Net
     a network overrides `latents`, too.
+
+    Args:
+        config: Sizes and steps.
+        layout: Blocks of columns of a plan.
+        last_skip: As of `TemporalUNet`.
+        inside: As of `TemporalUNet`.
     """
 
     mean: Tensor  # [E]

@@ -38,6 +38,13 @@ class DiffusionLoss(PlanLoss):
     The error is averaged over a batch, where it was published as summed: AdamW's steps do not
     depend on the factor. `sources` [N, ...] are those of the given blocks of training
     windows, such as the true tasks; `val_sources` those when planning, such as predicted tasks.
+
+    Args:
+        network: Network that is trained.
+        train: Training windows.
+        val: Validation windows.
+        sources: Of the given blocks of training windows [N, ...]; None without any.
+        val_sources: The same of validation windows.
     """
 
     def __init__(

@@ -39,6 +39,12 @@ class Critic(nn.Module):
     Generator and critic share an optimiser here. For a learning rate of its own, the critic's
     parameters are kept divided by that rate: steps of AdamW do not depend on the size of gradients,
     so parameters that are multiplied by the rate move by so much less.
+
+    Args:
+        states: Width of decoded states, D'.
+        embedding: Width of an action's vector.
+        action_count: Number K of actions.
+        rate: Factor of the learning rate of its parameters.
     """
 
     seen: Tensor  # number of windows trained on, from which the current epoch follows
@@ -234,7 +240,13 @@ class P3ivNetwork(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP."""
+    """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP.
+
+    Args:
+        width: Width of tokens, D.
+        heads: Number of heads of each attention.
+        hidden: Width of the MLP.
+    """
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -271,6 +283,12 @@ class P3ivLoss(PlanLoss):
     so on, the critic in the others; the other's parameters have no gradient then. Not published:
     the critic sees decoded states beside both true and decoded actions; the temperature of the
     Gumbel-softmax is 1; diversity compares logits.
+
+    Args:
+        network: Network that is trained.
+        train: Training windows.
+        val: Validation windows.
+        names: Vectors of the names of actions [K, W]; None without them.
     """
 
     def __init__(

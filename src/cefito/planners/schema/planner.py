@@ -39,6 +39,12 @@ class SharedMemoryDecoder(nn.Module):
 
     The output of an attention is normalised before it is added, and the sum again. Attention is not
     causal, and its weights are not dropped. There is no norm after the last layer.
+
+    Args:
+        width: Width of tokens, D.
+        heads: Number of heads of each attention.
+        hidden: Width of the feed-forward layer.
+        layers: Number of layers.
     """
 
     def __init__(self, *, width: int, heads: int, hidden: int, layers: int) -> None:
@@ -273,6 +279,12 @@ class SchemaLoss(PlanLoss):
     The target of a decoded state is the mean of the encoded descriptions of the state after the
     action before it and of the state before the action behind it; no gradient flows into them. The
     true tasks are given in training, the predicted ones in validation.
+
+    Args:
+        network: Network that is trained, which holds the text.
+        train: Training windows.
+        val: Validation windows.
+        text: Not read, but by the losses of other methods.
     """
 
     def __init__(

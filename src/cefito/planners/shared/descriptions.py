@@ -86,6 +86,11 @@ class EndMeans:
     Windows show the start of their first action and the end of their last. Training draws means
     without the videos of the batch, as `ActionMeans` does; else a window would recognise itself in
     them. Observations [..., E] are `prepared` before they are averaged.
+
+    Args:
+        windows: Training windows.
+        prepared: Prepares observations [..., E] before they are averaged.
+        device: Where the means are.
     """
 
     def __init__(

@@ -67,6 +67,12 @@ class PostNormLayer(nn.Module):
     """Self-attention and an MLP, each normalised after it is added.
 
     Dropout acts on the attention's weights, on its output, inside the MLP and on the MLP's output.
+
+    Args:
+        width: Width of tokens, D.
+        heads: Number of heads of the attention.
+        hidden: Width of the MLP.
+        activation: Of the MLP.
     """
 
     def __init__(self, width: int, heads: int, hidden: int, activation: Drop) -> None:

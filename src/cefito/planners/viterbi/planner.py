@@ -188,6 +188,12 @@ class ViterbiLoss(PlanLoss):
     Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of
     the alignment, averaged over the initial and the goal observation, plus mean squared error of
     the raw task logits to the one-hot task, all of weight 1, with means over all entries.
+
+    Args:
+        network: Network that is trained.
+        train: Training windows.
+        val: Validation windows.
+        descriptions: Vectors of states [K, 6, W]; None without them.
     """
 
     def __init__(
