@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cefito.planners.simple.planners import NearestPlanner as NearestPlanner
     from cefito.runs.finetune import finetune as finetune
     from cefito.runs.options import TrainOptions as TrainOptions
+    from cefito.runs.run import PlanningRun as PlanningRun
     from cefito.runs.run import Run as Run
     from cefito.runs.run import follow as follow
     from cefito.runs.run import open_run as open_run
@@ -68,7 +69,7 @@ _NAMES = {
     "progress": ("progress",),  # the module itself, for cefito.progress.bar()
     "runs.finetune": ("finetune",),
     "runs.options": ("TrainOptions",),
-    "runs.run": ("Run", "follow", "open_run"),
+    "runs.run": ("PlanningRun", "Run", "follow", "open_run"),
     "runs.train": ("train_run", "train_runs"),
     "search": (
         "Constraints",

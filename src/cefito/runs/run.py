@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cefito.inference.session import Session
 
-__all__ = ["Observation", "Run", "follow", "open_run", "run_for_steps"]
+__all__ = ["Observation", "PlanningRun", "Run", "follow", "open_run", "run_for_steps"]
 
 
 class Run(OpenedRun):
@@ -159,6 +159,9 @@ class Run(OpenedRun):
     def _observers(self) -> dict[str | None, Observer]:
         """Encoders that are open, by name."""
         return {}
+
+
+PlanningRun = Run  # an earlier name
 
 
 def _scene(source: Observation | None, match: DatasetMatch | None, moment: str) -> Scene | None:
