@@ -733,7 +733,7 @@ VERIFICATION = """
 {seeds} seeds, {known[test_videos]} test videos, intervals over videos
 (the same split, T = 3, three seeds, `errors-training-captaincook4d.json`)
 rows (8 recipes, four folds over training
-ten right films to learn from (five of each), twenty to check, of which eight skip a step or exchange two neigh
+ten right films to learn from (five of each), twenty to check, of which eight skip a step or
 Of the {six} draws here
 While the films of the {six} draws go on
 (`workshop-3.json`, {threes} draws)

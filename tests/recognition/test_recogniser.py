@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
         ("config.phases", 10**6),
         ("config.lag", 1e9),
         *(("seen", [{"unseen": [[action]]}]) for action in (-1, 6)),
+        *(("again", again) for again in ([[0.5]], [[2.0]] * 6)),
     ],
 )
 def test_settings_of_a_shared_run_are_bounded(films, recogniser, tmp_path, key, value):
@@ -313,9 +315,10 @@ def test_rows_that_are_lost_late_or_broken(recogniser, video, monkeypatch):
 
 
 def test_a_gap_passed_at_once_is_that_of_its_rows_one_by_one(recogniser, video):
-    """What is believed now and expected next; the steps before the gap, too."""
+    """What is believed now and expected next, by the rows; the steps before the gap, too."""
     rows, gaps = video[0], {5: 3, 9: 200, 12: 31}
-    streams = [StepStream(recogniser, lost=lost) for lost in (10**9, -(10**9))]
+    uncounted = replace(recogniser, again=())
+    streams = [StepStream(uncounted, lost=lost) for lost in (10**9, -(10**9))]
     for stream in streams:
         at = 0
         for place, row in enumerate(rows[:16]):
@@ -346,6 +349,28 @@ def test_gaps_cost_as_much_as_rows(recogniser, video, monkeypatch, hours):
     assert len(updates) <= 100 + 60 * (1 + LOST_MORE)
     assert stream.seconds == 59 * 3600 * hours + 1
     assert np.isfinite(stream.now).all()
+
+
+def test_a_step_that_was_done_is_less_likely_next(films, recogniser, video):
+    """As in √(1 − 0.8 (1 − r)), where r is a share of videos that is counted here slowly."""
+    counts = [Counter(step.action for step in one.steps) for one in films.videos[:10]]
+    for action, shares in enumerate(recogniser.again):
+        assert len(shares) == max(one[action] for one in counts)
+        for done, share in enumerate(shares, 1):
+            having, more = (sum(one[action] >= k for one in counts) for k in (done, done + 1))
+            assert share == pytest.approx((more + 0.5) / (having + 1), abs=1e-4)
+    shares = (), *[(0.9, 0.5)] * 5
+    plain, ours = (StepStream(replace(recogniser, again=again)) for again in ((), shares))
+    seen = set()
+    for row in [*video[0], *video[0]]:
+        plain.observe(row)
+        ours.observe(row)
+        done = Counter(step.action for step in plain.steps())
+        lost = np.array([0.8 * (0, 0.1, 0.5)[min(done[action], 2)] for action in range(6)])
+        expected = plain.next_actions * np.sqrt(1 - lost * (np.arange(6) > 0))
+        np.testing.assert_allclose(ours.next_actions, expected / expected.sum(), atol=1e-9)
+        seen |= {*done.values()}
+    assert {1, 2} <= seen
 
 
 def test_a_copy_goes_on_by_itself(recogniser, video):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -242,6 +243,7 @@ class SegmentalRecogniser(SegmentalModel):
             attention_share=0.0,
             chained=(1.0, 1.0),
             doubt=(0.0, config.trusts[0], config.doubts[0]),
+            again=_again(known.labels, count),
             rate=rate,
             taxonomy=taxonomy,
         )
@@ -258,6 +260,20 @@ def _half(places: NDArray[np.int64], tasks: Sequence[int]) -> NDArray[np.int64]:
     """Return half of the places of videos of each task, rounded up."""
     chosen = np.array([tasks[place] for place in places])
     return np.concatenate([places[chosen == task][::2] for task in np.unique(chosen)])
+
+
+def _again(labels: Sequence[NDArray[np.integer]], count: int) -> tuple[tuple[float, ...], ...]:
+    """Return, by action, the share of videos with 1, 2, … steps of it that have one more.
+
+    It is (n₊ + ½) / (n + 1), where n₊ of n videos with so many steps have one more.
+    """
+    steps = [Counter(step.action for step in segments(own, count)) for own in labels]
+    shares = []
+    for action in range(count):
+        counts = np.array([own[action] for own in steps])
+        having = [int((counts >= number).sum()) for number in range(1, counts.max() + 2)]
+        shares.append(tuple(round((b + 0.5) / (a + 1), 4) for a, b in pairwise(having)))
+    return tuple(shares)
 
 
 def next_labels(labels: NDArray[np.integer], background: int) -> NDArray[np.int64]:

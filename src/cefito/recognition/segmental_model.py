@@ -53,7 +53,7 @@ from cefito.settings import validated
 # in both
 _KEPT = (
     *("rate", "trusts", "temperatures", "shares", "weights"),
-    *("doubt_attends", "least_ratios", "seen", "held_out"),
+    *("doubt_attends", "least_ratios", "seen", "held_out", "again"),
 )
 
 _Power = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -74,6 +74,7 @@ class _Header(RecogniserHeader):
     least_ratios: tuple[_Ratio, _Ratio] = (0.0, 0.0)
     seen: tuple[SeenMistakes, ...] | None = None  # of each task
     held_out: HeldOutScores | None = None
+    again: tuple[tuple[_Share, ...], ...] = ()  # of each action; () in runs of before
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,8 @@ class SegmentalModel(BaseRecogniser):
     # by task, in videos held out; None if none was
     seen: tuple[SeenMistakes, ...] | None = None
     held_out: HeldOutScores | None = None
+    # by action, share of the videos with 1, 2, … of its steps that have one more; () for none
+    again: tuple[tuple[float, ...], ...] = ()
     films: Mapping[int, HeldFilm] = field(default_factory=dict)
 
     def given_orders(self, orders: Mapping[int, Iterable[tuple[int, int]]]) -> Self:
@@ -337,6 +340,8 @@ class SegmentalModel(BaseRecogniser):
             }
             if not actions <= {*range(count - 1)}:
                 raise RunError(f"{place}: actions that were not seen are none of the taxonomy.")
+            if len(header.again) not in (0, count - 1):
+                raise RunError(f"{place}: again has {len(header.again)} actions, not {count - 1}.")
             standard = Standard.of_arrays(arrays["standard"], header.width, config.directions, file)
             times, reduced = len(config.memories), standard.directions.shape[1]
             check_tensors(arrays[""], {"log_prior": Expected((count,), -1e3, 1e-9)}, file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -34,6 +34,7 @@ _LATEST = 3600  # seconds before the first row; more are no time of a video
 _SHOWN = 8  # rows kept
 _DRAWN_EVERY = 5  # rows
 _IMPOSSIBLE = 1e-15  # p(task) up to which a task says nothing of its rows
+_SURE = 0.8  # a, share of the recognised steps that are taken for right in what comes next
 _LATER = 0.5  # share of the weight of networks in a row that is told later
 _TOLD = 1e-6  # share of a step that was not recognised before it was told
 
@@ -321,18 +322,24 @@ class StepStream:
     def next_states(self) -> Floats:
         """Return p(task, action of the next step to begin), by the action's place [C, A].
 
-        The sum over tasks is proportional to √(p by the chain · p by the network).
+        The sum over tasks is proportional to √(p by the chain · p by the network · s). Of an action
+        of which k steps were recognised, s = 1 − a + a r, where r is the share of the training
+        videos with k of them that have more; else it is 1.
         """
         chain, present = self._chain, self._belief.states or self._chain.start
         if self._seen is not None:  # states whose label is the present one
             ratio = self._present[0] / np.maximum(self._by_chain, 1e-30)
             present = replace(present, within=present.within * ratio[chain.labels])
         states: Floats = chain.next_states(present)[0]
+        weights, again = np.ones(chain.background + 1), self.recogniser.again
+        for action, count in Counter(step.action for step in self.steps() if again).items():
+            if action is not None and (more := again[action]):
+                weights[action] += _SURE * (more[min(count, len(more)) - 1] - 1)
         if self._ahead is not None:
-            ratio = np.exp(self._ahead) / np.maximum(chain.summed(states), 1e-12)
-            states = states * np.append(np.sqrt(ratio), 0.0)[chain.actions]
-            states = states / max(states.sum(), 1e-300)
-        return states
+            weights[:-1] *= np.exp(self._ahead) / np.maximum(chain.summed(states), 1e-12)
+        states = states * np.sqrt(weights)[chain.actions]
+        shares: Floats = states / max(states.sum(), 1e-300)
+        return shares
 
     @property
     def next_actions(self) -> Floats:
