@@ -27,7 +27,7 @@ BUDGETS = {
     "pages": 3_200,
     "parts": 1_725,
     "planners": 13_020,
-    "recognition": 5_050,
+    "recognition": 5_070,
     "report": 2_170,
     "runs": 1_330,
     "search": 2_910,

@@ -139,6 +139,8 @@ class StepStream:
         self._count = 0  # rows
         self._most_lost = lost  # of the next gap, if each lost row is to get a label
         self._told: list[int] = []  # rows at which a step was told
+        # rows, steps told and `later` of the last `steps`, and what it returned
+        self._steps: tuple[tuple[int, int, int], list[TimedStep]] = (-1, 0, 0), []
 
     @property
     def seconds(self) -> float:
@@ -360,6 +362,9 @@ class StepStream:
         Args:
             later: Number of the last rows that belong to no step, but make those before surer.
         """
+        state = self._count, len(self._told), later
+        if state == self._steps[0]:
+            return [*self._steps[1]]
         belief = self._belief
         shown, first = [*belief.settled], self._count - len(belief.recent)
         rows, end = belief.window(), self._count - later
@@ -377,13 +382,15 @@ class StepStream:
             whole = length >= shortest[segment.action] or segment.end == end
             return told or (whole and total >= config.sure_step * length)
 
-        return [
+        steps = [
             recognised_step(
                 segment, total / (segment.end - segment.start), recogniser.taxonomy, recogniser.rate
             )
             for segment, total in shown
             if counts(segment, total)
         ]
+        self._steps = state, steps
+        return [*steps]
 
     @property
     def doubted_rows(self) -> int:
