@@ -553,6 +553,54 @@ def test_what_grows_with_data():
     assert f"{8 * 10_000 * 1_000 // 10**6} MB for 10,000 actions in 1,000 tasks" in page
 
 
+WITHOUT = "recogniser_without_temporal_network"
+RECOGNISED = [  # ends of files for both sets, and their rows, by the lines of docs/results.md
+    ("-rows-ikea", "-rows-8-recipes", "recogniser"),
+    ("-attention-20-ikea", "-attention-20-8-recipes", "recogniser"),
+    ("-attention-ikea", "-attention-30-8-recipes", "recogniser"),
+    ("-mixed-ikea", "-mixed-8-recipes", "recogniser"),
+    ("-asformer-ikea", "-asformer-8-recipes", "asformer"),
+    ("-ikea", "-8-recipes", "recogniser"),
+    ("-ikea", "-8-recipes-without-temporal", WITHOUT),
+    ("-ikea", "-8-recipes", "rows"),
+    ("-mstcn-100-ikea", "-mstcn-100-8-recipes", "mstcn"),
+    ("-ikea", "-8-recipes", "mstcn"),
+    ("-ikea", "-8-recipes", "nearest"),
+]
+
+
+def test_steps_of_whole_videos_of_the_results():
+    lines = cells_below("results", "| IKEA ASM, 17 test videos")
+    for (*files, row), (_, *cells) in zip(RECOGNISED, lines, strict=True):
+        for file, cell in zip(files, cells, strict=True):
+            rows = read(f"recognition{file}")["rows"]
+            scores = rows.get(row, rows.get("recogniser", {}))
+            told = "/".join(half_up(scores[of]["mean"]) for of in SCORES)
+            assert cell.split(" (")[0] == told
+            assert ("(two seeds)" in cell) == (scores["seeds"] == 2)
+    expected = [
+        ["0.1", "current"],
+        ["0.1", "next"],
+        ["1", "done"],
+        ["1", "detected"],
+        ["0.1", "ece"],
+    ]
+    for (digits, score), (_, *cells) in zip(
+        expected, cells_below("results", "row by row, from"), strict=True
+    ):
+        for file, cell in zip(
+            ("-ikea", "-rows-ikea", "-8-recipes", "-rows-8-recipes"), cells, strict=True
+        ):
+            scores = read(f"recognition{file}")["rows"]["recogniser"]
+            one = scores[score]
+            told = half_up(one if score == "ece" else one["mean"], digits)
+            if score == "detected":
+                told += f"; {half_up(scores['delay_seconds']['mean'])}"
+            elif score != "ece" and "rows" in file:
+                told += f" ({half_up(one['low'], '1')} to {half_up(one['high'], '1')})"
+            assert cell == told
+
+
 def sentences() -> Iterator[tuple[str, str]]:
     """Pages, and what they say with the figures of the files that they name."""
     yield from sentences_on_mistakes()
