@@ -109,6 +109,9 @@ def test_two_kinds_of_files_alone_are_read_as_pickles():
     }
     readers = {name for name, text in sources.items() if "load_pickled(" in text}
     assert readers == {"pickles", "captaincook4d", "action_text"}
+    of_bytes = {name for name, text in sources.items() if "pickle.loads(" in text}
+    assert of_bytes == {"labels", "ray", "processes"}  # of their own processes
+    assert not any(re.search(r"\b(pickle|joblib)\.load\(", text) for text in sources.values())
     loads = [call for text in sources.values() for call in re.findall(r"torch\.load\(.*", text)]
     assert loads
     assert all("weights_only=True" in call for call in loads)

@@ -83,6 +83,7 @@ def test_connections_are_as_many_as_open_files_allow_to_sixteen_thousand(place):
     app: Any = None
     most = process.make_server(app, place.settings()).config.limit_concurrency
     assert most == min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1]) - 128
+    assert f"number of connections, to at most {16_384 - 128:,};" in SERVE
 
 
 def test_metrics_have_an_address_of_their_own():

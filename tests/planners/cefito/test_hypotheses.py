@@ -1,6 +1,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,14 @@ import pytest
 from cefito.data.vocabulary import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
-from cefito.planners.cefito.hypotheses import ENERGY, Hypotheses, Hypothesis, TaskSpaces, merged
+from cefito.planners.cefito.hypotheses import (
+    ENERGY,
+    Hypotheses,
+    Hypothesis,
+    TaskSpaces,
+    Weights,
+    merged,
+)
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
@@ -175,3 +183,16 @@ def test_problems_are_compiled_where_constraints_can_be_satisfied():
     found, spaces = compiled_under(Constraints(required=(2,)))
     assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 1), (1, 0)]
     assert all(isinstance(space, Space) and space.horizon == 3 for space in spaces)
+
+
+def test_the_energy_alone_is_guided_by_the_windows_and_with_the_chain_by_it():
+    hypotheses, asked = make(), queries()
+    found = [Hypothesis(query=0, task=1, log_probability=0.0)]
+    alone, both = (
+        problems_of(hypotheses, asked, found, weights=Weights(energy=1.0, chain=chain))[0]
+        for chain in (0.0, 1.0)
+    )
+    sequences = np.array(list(product(range(len(ACTIONS[1])), repeat=3)))
+    expected = hypotheses.prior.costs(1, 3).cost(sequences)
+    np.testing.assert_allclose(alone.guide.cost(sequences), expected, rtol=1e-6)
+    assert not np.allclose(both.guide.cost(sequences), expected)
