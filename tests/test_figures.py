@@ -456,6 +456,8 @@ def test_tables_of_performance():
             [one[w]["against_one_by_one"] for one in search if one["search"] == name] for w in whens
         ]
         rows.append(["; ".join(map(two_digits, one)) for one in both])
+        gained = read("search-quick")["against_naive"][name].values()
+        assert all(map(float.__lt__, both[1], gained))  # "On another processor … smaller"
     shown = cells_below("performance", "| | before |")
     assert [row[2:] for row in shown] == rows
     both = "T = {}; T = {}".format(*(one["horizon"] for one in search if one["search"] == "exact"))
