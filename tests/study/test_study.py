@@ -227,9 +227,9 @@ def test_rows_of_a_package_whose_code_has_changed_need_new_scores(finished, worl
     assert len(missing_trials(made(data, finished))) == len(NAMES)
 
 
-def test_scores_of_before_lack_a_new_metric_until_they_are_made_again(out, world, work, monkeypatch):
+def test_scores_of_before_lack_a_new_metric_until_made_again(out, world, work, monkeypatch):
     ours = made(world, out)
-    half = Metric(lambda scored: (1, 2), head="half", meaning="one half")
+    half = Metric(lambda _: (1, 2), head="half", meaning="one half")
     monkeypatch.setitem(METRICS, "half", half)
     assert missing_trials(ours) == []
     assert "half" not in scores(ours, "nearest").metrics
