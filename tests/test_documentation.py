@@ -486,7 +486,10 @@ def test_numbers_of_the_pages_are_those_of_the_program():
     assert (judging.fewest_errors, judging.online, following.directions) == (20, False, 300)
     assert (following.lag, following.sure_step, following.shortest_step) == (30, 0.2, 0.4)
     assert round(1 / (_LONGER - 1)) == 20  # "once the film is a twentieth longer"
-    units = flattened(settings_values("small"))["chain.hidden"]
+    small = flattened(settings_values("small"))
+    units, members = small["chain.hidden"], small["chain.members"]
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    assert f"networks with different seeds are averaged (`small`: {members})" in page
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"The trained chain has {units:,} units after" in page
     assert round(stream.FILM * following.directions * 4e-6) == 4  # MB of an hour, in operate.md

@@ -9,6 +9,7 @@ from typing import Any
 
 import cefito
 from cefito.data.windows import cut_windows
+from cefito.progress import silent
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted(
@@ -45,6 +46,16 @@ def test_packages_hide_nothing_public():
         and entry not in named(importlib.import_module(name))
     ]
     assert hidden == []
+
+
+def test_progress_is_silent_unless_it_is_given():
+    defaults = set()
+    for module in map(importlib.import_module, MODULES):
+        for name in named(module):
+            if callable(function := getattr(module, name)) and not inspect.isbuiltin(function):
+                given = inspect.signature(function).parameters.get("progress")
+                defaults |= set() if given is None else {given.default}
+    assert defaults - {inspect.Parameter.empty} == {silent}
 
 
 def test_objects_and_the_package_say_what_they_are(tiny_dataset, nearest_run, video):

@@ -79,8 +79,8 @@ def test_tables_of_several_rates_and_cells_without_a_value(tmp_path):
     np.testing.assert_array_equal(rows[:, -2:], [[1, 1], [0, 1], [1, 1], [0, 1]])
     assert rows[0, 0] == 0  # the median, before the first value
     np.testing.assert_array_equal(rows[:, 6:9], 0)
-    missing = np.zeros((40, 2, 4))
-    missing[:2, 0, 3] = missing[:3, 1, 3] = 1
+    missing = np.zeros((200, 2, 4))
+    missing[:10, 0, 3] = missing[:11, 1, 3] = 1
     assert SensorRecipe.fit(["x", "y"], 1.0, [missing]).lacking == (1,)  # more than 5 %
 
 

@@ -12,13 +12,14 @@ from cefito.field.fields import (
 )
 from cefito.field.settings import FieldConfig
 from cefito.runtime import count_parameters
+from random_fields import randomise
 
 
 def make(**settings):
     config = FieldConfig(width=16, depth=1, heads=2, action_dim=6, **settings)
     made = make_field(config=config, observation_dim=10, action_count=6, horizon=3)
     for number, part in enumerate(named_components(made).values()):
-        part.reset(torch.Generator().manual_seed(number))
+        randomise(part, torch.Generator().manual_seed(number))  # so that actions count
     return made
 
 

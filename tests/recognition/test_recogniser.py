@@ -97,7 +97,11 @@ def test_saved_and_read_and_trained_again(films, recogniser, video, tmp_path):
     np.testing.assert_allclose(logs, again, rtol=0, atol=1e-12)
     assert found.trusts == recogniser.trusts
     assert found.temperatures == recogniser.temperatures
-    again = SegmentalRecogniser.fit(films, range(10), config=SMALL, seed=0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        state = torch.get_rng_state()
+        again = SegmentalRecogniser.fit(films, range(10), config=SMALL, seed=0)
+        assert torch.equal(torch.get_rng_state(), state)
     np.testing.assert_array_equal(again.recognise(rows).rows, expected.rows)
     (tmp_path / SETTINGS_FILE).write_text("{}")
     with pytest.raises(RunError, match=f"{SETTINGS_FILE}.*Train the run again"):

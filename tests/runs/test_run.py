@@ -180,7 +180,11 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
         train(world, folder, progress=stopping_after(steps))
     with pytest.raises(RunError, match=r"not finished\. Continue it"):
         open_run(folder)
-    train(world, folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        state = torch.get_rng_state()
+        train(world, folder)
+        assert torch.equal(torch.get_rng_state(), state)
     assert same_weights(folder, trained.folder)
     assert open_run(folder).info.finished
     for name in ("field", "classifier", "chain"):

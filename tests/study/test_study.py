@@ -15,6 +15,7 @@ import pytest
 from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
+from cefito.evaluation.metrics import METRICS, Metric
 from cefito.executors import EXECUTORS, Killed, make_executor
 from cefito.executors.base import SerialExecutor
 from cefito.planners.methods import METHODS, Method, PlannerVariant
@@ -224,6 +225,19 @@ def test_rows_of_a_package_whose_code_has_changed_need_new_scores(finished, worl
     assert cell(ours, "frequent").run_folder != before
     data = replace(world, hashes=dict.fromkeys(world.hashes, "changed"))
     assert len(missing_trials(made(data, finished))) == len(NAMES)
+
+
+def test_scores_of_before_lack_a_new_metric_until_made_again(out, world, work, monkeypatch):
+    ours = made(world, out)
+    half = Metric(lambda _: (1, 2), head="half", meaning="one half")
+    monkeypatch.setitem(METRICS, "half", half)
+    assert missing_trials(ours) == []
+    assert "half" not in scores(ours, "nearest").metrics
+    for folder in out.glob("T*/seed*/trials"):
+        shutil.rmtree(folder)
+    assert run_study(ours) == []
+    assert work == {"scored": len(NAMES)}  # the kept runs, none of which is trained
+    assert {scores(ours, name).metrics["half"] for name in NAMES} == {50}
 
 
 def stopping_at(name):

@@ -20,7 +20,7 @@ from cefito.planners.chain.calibration import (
 from cefito.planners.chain.inference import average
 from cefito.planners.chain.method import ChainConfig
 from cefito.planners.chain.model import ChainModel, task_costs
-from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.network import ChainLoss, ChainNetwork
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
@@ -184,3 +184,18 @@ def test_each_end_is_read_from_its_own_observation():
     assert not torch.equal(plain.first, moved.first)
     assert torch.equal(plain.first, turned.first)
     assert not torch.equal(plain.last, turned.last)
+
+
+def test_both_ends_are_cosines_with_a_cross_entropy_each(splits):
+    plain = {"chain.dropout": 0.0, "chain.input_dropout": 0.0}
+    (made, _), train = fit(splits, **plain)[0].networks, splits["train"]
+    loss = ChainLoss(made, train, splits["val"], chain_settings(**plain).chain_training)
+    tasks, actions = (torch.from_numpy(one[:7]) for one in (train.tasks, train.actions))
+    initial, goal = loss.observations.draw(torch.arange(7), torch.Generator())
+    with torch.no_grad():
+        found = loss.terms(torch.arange(7), torch.Generator())["ends"]
+        encoded = made.encoded(torch.stack([initial, goal], dim=1), None)[:, :, None]
+        logits = made.scale * torch.cosine_similarity(encoded, made.ends, dim=-1)  # [B, 2, S]
+        ends = made.states.find(tasks, actions)[:, [0, -1], None]
+        logs = logits.log_softmax(dim=-1).gather(-1, ends)
+    torch.testing.assert_close(found.sum / found.count, -logs.mean())

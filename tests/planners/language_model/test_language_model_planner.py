@@ -126,7 +126,12 @@ def test_plans_are_what_is_answered(facts, told, queries, asked_server):
     assert (replies.queries, replies.repaired, replies.replaced) == (8, 0, 0)
     assert replies.requests == len({planner.request(query).texts for query in queries.blocks(1)})
     assert replies.prompt_tokens == 100 * replies.requests
-    assert "stand-in at http://127" in replies.in_words()
+    told = replies.in_words()
+    assert told.startswith("stand-in at http://127")
+    asked = f"{replies.requests} requests, {replies.prompt_tokens:,} tokens read, "
+    asked += f"{replies.completion_tokens:,} written, {replies.seconds:,.1f} s"
+    judged = "0 of 8 answers repaired, 0 replaced by PKG's plans"
+    assert told.endswith(f"{replies.days}: {judged}; {asked}")
 
 
 def test_what_is_not_answered_is_planned_by_pkg_with_the_same_ends(
