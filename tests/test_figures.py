@@ -16,7 +16,9 @@ from statistics import mean, median
 from string import Formatter
 from typing import Any
 
-from cefito.evaluation.statistics import paired_difference
+import numpy as np
+
+from cefito.evaluation.statistics import DRAWS, draws_interval, paired_difference
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = "no", "one", "two", "three", "four", "five", "six", "seven", "eight"
@@ -573,6 +575,39 @@ RECOGNISED = [  # ends of files for both sets, and their rows, by the lines of d
 ]
 
 
+def led_by(first: tuple[str, str], second: tuple[str, str]) -> Iterator[str]:
+    """Scores of a recogniser less those of another, videos drawn anew in pairs, as text."""
+    files = [read(f"recognition-{name}")["videos"][row].values() for name, row in (first, second)]
+    count = len(read(f"recognition-{first[0]}")["test_videos"])
+    drawn = np.random.default_rng(0).integers(count, size=(DRAWS, count))
+    for score in SCORES:
+        one, other = (
+            100
+            * np.mean([of[drawn, 0].sum(axis=1) / of[drawn, 1].sum(axis=1) for of in sums], axis=0)
+            for sums in ([np.array(seed["sums"][score]) for seed in seeds] for seeds in files)
+        )
+        means = [
+            read(f"recognition-{name}")["rows"][row][score]["mean"] for name, row in (first, second)
+        ]
+        yield from (
+            half_up(of).replace("-", "−")
+            for of in (means[0] - means[1], *draws_interval(one - other))
+        )
+
+
+def test_plans_of_what_remains():
+    scores = "success", "edit", "next", "success_with_present_step"
+    lines = cells_below("results", "| IKEA ASM, three seeds | 8 recipes, two seeds |")
+    for score, (_, *cells) in zip(scores, lines, strict=True):
+        for name, seeds, cell in zip(("ikea", "8-recipes"), (3, 2), cells, strict=True):
+            found = read(f"remaining-{name}")
+            assert found["runs"] == seeds
+            one = found["scores"][score]
+            share = (half_up(one["share"][of], "1") for of in ("mean", "low", "high"))
+            told = "{rows} of {boundaries}: ".format(**one) + "{} ({} to {})".format(*share)
+            assert cell == told
+
+
 def test_steps_of_whole_videos_of_the_results():
     lines = cells_below("results", "| IKEA ASM, 17 test videos")
     for (*files, row), (_, *cells) in zip(RECOGNISED, lines, strict=True):
@@ -779,6 +814,29 @@ def sentences_on_other_results() -> Iterator[tuple[str, str]]:
     told = "(frame +{}, {} to {}, edit +{}, {} to {}, F1@50 +{}, {} to {}) and ahead on the recipes"
     told += " (+{}, {} to {}, +{}, {} to {}, +{}, {} to {})."
     yield "results", told.format(*levels)
+    ours, page = ("rows-ikea", "recogniser"), "results"
+    told = "recogniser by {} in frame accuracy ({} to {}), {} in edit score ({} to {}) and"
+    yield (
+        page,
+        f"{told} {{}} in F1@50 ({{}} to {{}});".format(
+            *led_by(("asformer-ikea", "asformer"), ours)
+        ),
+    )
+    theirs = ("rows-8-recipes", "recogniser"), ("asformer-8-recipes", "asformer")
+    told = (
+        "behind it by {} in frame accuracy ({} to {}), and ahead by {} in edit score ({} to {}) and"
+    )
+    frame, steps = [*led_by(*theirs[::-1])][:3], [*led_by(*theirs)][3:]
+    yield page, f"{told} {{}} in F1@50 ({{}} to {{}}).".format(*frame, *steps)
+    ahead = [
+        *led_by(ours, ("mstcn-100-ikea", "mstcn")),
+        *led_by(theirs[0], ("mstcn-100-8-recipes", "mstcn")),
+    ]
+    told = "{} ({} to {}), {} ({} to {}) and {} ({} to {})"
+    yield page, f"of MS-TCN++ by {told}, and by {told}.".format(*ahead)
+    told = "edit score is higher by {}, F1@50 by {}, the present step by {} and the next one by {},"
+    found = read("pooled-changes")["differences"]
+    yield page, told.format(*(spread(found[of]) for of in ("edit", "f1_50", "current", "next")))
     for step in ("first step", "next step"):
         cells = list[str]()
         for name in ("ikea", "captaincook4d"):

@@ -34,7 +34,7 @@ BUDGETS = {
     "serve": 6_240,
     "study": 3_930,
     "testing": 650,
-    "tests": 61_800,
+    "tests": 62_200,
     "tracks": 4_230,
     "training": 1_950,
     "verification": 2_735,
