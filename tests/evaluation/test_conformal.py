@@ -199,10 +199,16 @@ def test_sets_of_another_planner_are_refused(calibrated):
             run.calibrated()
 
 
-def test_what_cannot_be_calibrated(run, nearest_run):
+def test_what_cannot_be_calibrated(run, nearest_run, world, monkeypatch):
     for folds in (1, 25, -1):
         with pytest.raises(ConfigError, match="folds"):
             calibrate_run(run, folds=folds)
+    videos = tuple(replace(video, group=video.video_id[-1]) for video in world.videos)
+    grouped = replace(world, annotations=replace(world.annotations, videos=videos))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(run), "dataset", lambda *_: grouped)
+        with pytest.raises(ConfigError, match=r"groups \(10\)"):
+            calibrate_run(run, folds=12)
     finetuned = replace(run, info=run.info.model_copy(update={"imported": {"file": "x"}}))
     with pytest.raises(RunError, match="finetuned or imported"):
         calibrate_run(finetuned, folds=2)

@@ -123,6 +123,19 @@ def test_an_answer_that_is_stopped_at_once(run, changes):
     assert answer(changed, query, stop=lambda: False).search.interrupted is False
 
 
+def test_a_deadline_after_an_exact_search_interrupts_nothing(run, monkeypatch):
+    plan, over = type(run.planner).plan, list[bool]()
+
+    def slow(*args, **options):
+        found = plan(*args, **options)
+        over.append(True)
+        return found
+
+    monkeypatch.setattr(type(run.planner), "plan", slow)
+    found = answer(run, query_of(run)[0], stop=lambda: bool(over))
+    assert (found.search.interrupted, found.exact, over) == (False, True, [True])
+
+
 def test_an_answer_warns_of_what_the_observations_contradict(run, monkeypatch):
     query, _ = query_of(run)
     asked = []
