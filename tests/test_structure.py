@@ -36,7 +36,7 @@ BUDGETS = {
     "testing": 650,
     "tests": 62_200,
     "tracks": 4_230,
-    "training": 1_950,
+    "training": 1_975,
     "verification": 2_735,
 }
 """Lines of Python of each room of src and of the folders beside it; JavaScript, CSS and templates.
@@ -52,12 +52,6 @@ EMPTY_NAMES = 0.010
 """Share of the names bound in src that do not say what they hold: `found`, `one`, `part`, …"""
 ENTERED = {"plan": 36, "verify": 20, "graph": 14}
 """Files of src with a function that a command on a run of several lengths calls."""
-LACKING = [
-    "cefito.training.augmentation.Observations.__init__",
-    "cefito.training.checkpoint.MetricsLog.__init__",
-    "cefito.training.field_loss.FieldLoss.__init__",
-]
-"""Constructors that do not say what their parameters are, since their room has no lines left."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""
 
@@ -124,7 +118,7 @@ def _lines(paths):
 
 
 def test_public_functions_say_what_their_parameters_are():
-    assert sorted(structure.without_arguments()) == LACKING
+    assert structure.without_arguments() == []
 
 
 def test_no_private_name_is_replaced_by_a_test():

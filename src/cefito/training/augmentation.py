@@ -17,7 +17,13 @@ _KNOWN = 10.0  # observations that a mean learned before counts as
 
 
 class Observations:
-    """The observations of training windows."""
+    """The observations of training windows.
+
+    Args:
+        windows: The windows.
+        config: How observations are changed.
+        device: Where they are kept.
+    """
 
     def __init__(self, windows: Windows, config: AugmentationConfig, device: torch.device) -> None:
         self.config = config

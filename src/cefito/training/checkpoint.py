@@ -168,6 +168,12 @@ class MetricsLog:
     """Writes `metrics.jsonl` of a training, whose lines after `epoch` are dropped; and `track`.
 
     Networks of a part share the file: their lines have a name, and steps in place of epochs.
+
+    Args:
+        folder: Folder of the training.
+        epoch: The last epoch of the checkpoint.
+        track: Program that gets the lines, too; None for none.
+        network: Name of the network of a part; "" without one.
     """
 
     def __init__(

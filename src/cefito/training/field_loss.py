@@ -29,7 +29,16 @@ FieldScore = Callable[[EnergyField], Mapping[str, float]]
 
 
 class FieldLoss(WindowLoss):
-    """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2)."""
+    """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2).
+
+    Args:
+        field: Field that is trained.
+        train: Training windows.
+        actions: Allowed action ids of each task.
+        config: Settings.
+        score: Compares fields on validation windows.
+        learned: As of `ActionMeans`.
+    """
 
     def __init__(
         self,
