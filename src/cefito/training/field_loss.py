@@ -36,7 +36,7 @@ class FieldLoss(WindowLoss):
         train: Training windows.
         actions: Allowed action ids of each task.
         config: Settings.
-        score: Compares fields on validation windows.
+        score: Returns the scores of a field on validation windows.
         learned: As of `ActionMeans`.
     """
 
