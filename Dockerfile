@@ -13,7 +13,7 @@ RUN python -m venv /opt/cefito \
         --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple torch
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN /opt/cefito/bin/pip install --constraint constraints.txt '.[serve,text,video]'
+RUN /opt/cefito/bin/pip install --constraint constraints.txt '.[serve,text,valkey,video]'
 
 FROM python:3.11-slim-bookworm
 

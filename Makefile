@@ -6,7 +6,7 @@
 # make test-outside  install LeRobot and Label Studio beside the package, run the tests in them, and make lock
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
-# make lock         list what is installed here with hashes, in dist/requirements.txt, and its bill of materials
+# make lock         list what the image installs with hashes, in dist/requirements.txt, and its bill of materials
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -83,7 +83,7 @@ docs: $(VENV)/.installed-test
 # pip install --require-hashes --no-deps -r dist/requirements.txt && pip install --no-deps .
 lock: $(VENV)/.installed
 	@mkdir -p dist
-	$(PIP) --dry-run --ignore-installed --report dist/report.json '.[serve]' hatchling
+	$(PIP) --dry-run --ignore-installed --report dist/report.json '.[serve,text,valkey,video]' hatchling
 	$(BIN)/python -c 'import json; line = ("{metadata[name]}=={metadata[version]}" \
 	  " --hash=sha256:{download_info[archive_info][hashes][sha256]}"); \
 	  print(*[line.format(**one) for one in json.load(open("dist/report.json"))["install"] \

@@ -32,7 +32,7 @@ BUDGETS = {
     "runs": 1_330,
     "search": 2_910,
     "serve": 6_240,
-    "study": 3_930,
+    "study": 3_935,
     "testing": 650,
     "tests": 62_200,
     "tracks": 4_230,

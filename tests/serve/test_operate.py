@@ -111,7 +111,7 @@ def test_the_image_has_its_files_and_a_call_that_is_taken():
     assert all((ROOT / name).exists() for names in copied for name in names)
     assert "--owner 10001 --mode 0700 /var/lib/cefito" in text
     assert "\nENV PATH=/opt/cefito/bin:" in text
-    assert "'.[serve,text,video]'" in text  # what encodes pictures and films
+    assert "'.[serve,text,valkey,video]'" in text  # pictures, films and several machines
     program, command, *given = json.loads(dict(steps)["ENTRYPOINT"])
     page = (ROOT / "docs" / "serve.md").read_text("utf-8")
     (call,) = re.findall(r"^docker run .* -v \S*:(\S+):ro\" cefito (\S+)$", page, re.MULTILINE)

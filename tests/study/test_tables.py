@@ -16,6 +16,7 @@ from cefito.study.rendering import (
     check_columns,
     latex,
     markdown,
+    resampled_text,
     signed,
     signed_interval,
 )
@@ -560,3 +561,10 @@ def test_an_end_below_zero_is_never_shown_as_above_it():
     assert signed_interval(-0.04, 13.7, 1) == "-0.0 to +13.7"
     assert signed_interval(-0.0, 0.04, 1) == "+0.0 to +0.0"
     assert signed(-0.004) == "+0.00"
+
+
+def test_intervals_of_small_numbers_keep_a_digit():
+    ends = {"low": 1.52, "high": 2.13}
+    assert resampled_text({"mean": 1.84, **ends}, 1) == "1.8 (1.5–2.1)"
+    assert resampled_text({"mean": 56.06, "low": 47.4, "high": 65.8}, 1) == "56.1 (47–66)"
+    assert resampled_text({"mean": 56.06, "low": None, "high": 65.8}, 2) == "56.06"

@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate:evaluate", "Score a run on a split."),
     "cross-validate": (
         "evaluate:cross_validate",
-        "Score a method on all videos, each by a run that never saw it.",
+        "Score a method on the videos of training and validation, each by a run that never saw it.",
     ),
     "calibrate": ("evaluate:calibrate", "Sets of plans with a guarantee, for plan --coverage."),
     "planners": (

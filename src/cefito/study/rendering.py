@@ -103,9 +103,10 @@ def signed_interval(low: float, high: float, digits: int = 2) -> str:
 
 
 def resampled_text(score: Mapping[str, Any], digits: int) -> str:
-    """A mean and its interval, whose ends low and high have a digit less; alone without them."""
+    """A mean and its interval; alone without it. From ten on, its ends have a digit less."""
     text, ends = f"{score['mean']:.{digits}f}", (score.get("low"), score.get("high"))
-    return text if None in ends else f"{text} ({'–'.join(f'{end:.{digits - 1}f}' for end in ends)})"
+    fewer = digits - 1 or int(abs(score["mean"]) < 10)
+    return text if None in ends else f"{text} ({'–'.join(f'{end:.{fewer}f}' for end in ends)})"
 
 
 def resampled_legend(count: int, kind: str) -> str:
