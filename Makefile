@@ -44,7 +44,7 @@ test-portable: $(VENV)/.installed-test
 test-nightly: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
 	  tests/field/test_energy.py tests/planners/chain
-	CEFITO_BAD_INPUTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
+	CEFITO_BAD_INPUTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -o timeout=3600 -m nightly
 
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,cluster]'
@@ -55,7 +55,7 @@ test-ray: $(VENV)/.installed-test
 test-outside: $(VENV)/.installed-test $(VENV)/lerobot/.installed $(VENV)/label-studio/.installed
 	CEFITO_LEROBOT=$(abspath $(VENV)/lerobot/bin/python) \
 	  CEFITO_LABEL_STUDIO=$(abspath $(VENV)/label-studio/bin/label-studio) \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o timeout=3600 -m nightly \
 	  tests/tracks/test_real_lerobot.py tests/serve/test_real_studio.py
 	$(MAKE) lock
 

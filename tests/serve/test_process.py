@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -21,17 +23,16 @@ from cefito.errors import install_command
 from serve.live_sessions import until
 from serve.test_connections import HALF, answer, connected, healthy
 
-# Searches for more than one plan take two seconds unless they are stopped.
+# Searches for more than one plan go on until a file is there, unless they are stopped.
 SLOW = """
-import sys, time
+import os, sys, time
 from cefito.serve import service
 
 quick = service.answers
 
 def slow(several, stop):
     if several[0].question.top_k > 1:
-        until = time.monotonic() + 2
-        while time.monotonic() < until and not stop():
+        while not (os.path.exists(os.environ["FINISH"]) or stop()):
             time.sleep(0.01)
         print("stopped" if stop() else "finished", file=sys.stderr, flush=True)
     return quick(several, stop=stop)
@@ -83,7 +84,7 @@ class Lines:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._reader.join()
+        self._reader.join(60)  # another process may hold it
         self.process.stderr.close()
 
     def wait_for(self, words: str, seconds: float = 180) -> str:
@@ -113,10 +114,17 @@ class Server(Lines):
 
     def __init__(self, run, *options: str, port: int = 0, before: str = "") -> None:
         words = "serve", run, "--port", port, *options
-        super().__init__([sys.executable, "-c", before + SLOW, *words])
+        self._folder = tempfile.TemporaryDirectory()
+        self.finish = Path(self._folder.name) / "finish"  # ends slow searches
+        env = os.environ | {"FINISH": str(self.finish)}
+        super().__init__([sys.executable, "-c", before + SLOW, *words], env=env)
         first = self.wait_for("serving ")
         assert re.match(r'\d{4}-\d\d-\d\d .* - INFO: |{"time": ', first)
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", first)[1])
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self._folder.cleanup()
 
     def post(self, body, path="/v1/plan"):
         """Status, headers and JSON of an answer."""
@@ -177,13 +185,13 @@ def test_one_server(place):
         server.lines.clear()
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("serving 'tea' (horizon 3), digest ")
+        server.finish.touch()
         assert asked()[0] == 200
+        server.finish.unlink()
 
         # a deadline ends the search
-        began = time.monotonic()
         status, _, problem = server.post(slow(place, deadline_seconds=0.3))
         assert (status, problem["type"]) == (504, "urn:cefito:deadline")
-        assert time.monotonic() - began < 1.9
         server.wait_for("stopped")
         line = server.wait_for('"POST /v1/plan HTTP/1.1" 504')
         assert re.match(rf"\d{{4}}-.* {problem['request_id']} INFO: .*127.0.0.1", line)
@@ -204,28 +212,26 @@ def test_one_server(place):
             busy(server, running=1)
             second = server.later(slow(place, top_k=3))
             busy(server, running=1, waiting=1)
-            began = time.monotonic()
             status, headers, problem = server.post(quick(place))
             assert (status, problem["type"]) == (429, "urn:cefito:busy")
             assert 1 <= int(headers["retry-after"]) <= 60
-            assert time.monotonic() - began < 1
 
             # at shutdown, it finishes all requests, but does not wait for those still to come
             for sent in (b"", b"GET /health HTT", HALF, HALF[:-1]):
                 connection = stack.enter_context(connected(server.port))
                 connection.sendall(sent)
             healthy(server.port)
-            began = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             until(lambda: refuses(server.port))
             assert server.process.poll() is None  # and none is accepted meanwhile
+            server.finish.touch()
             assert [first()[0], second()[0]] == [200, 200]
             assert server.end(None) == 0
-            assert time.monotonic() - began < 15  # of 30 that a search would have
             assert answer(connection)[0] is None
         log = "\n".join(server.lines)
         # two searches, and two requests whose bodies are still to come
         assert "SIGTERM: stopping; requests in progress, which have 30 s: 4\n" in log
+        assert float(re.search(r"stopped in (\d+\.\d) s", log)[1]) < 30  # no request used that up
         assert re.search(r"stopped in \d+\.\d s; live sessions ended: 0$", log)
         assert not [line for line in server.lines if "Traceback" in line]
     with pytest.raises(ConnectionRefusedError):
@@ -246,10 +252,8 @@ def test_what_takes_too_long_is_stopped_when_it_ends(place):
     with Server(place.run, "--drain", "0.2") as server:
         asked = server.later(slow(place))
         busy(server, running=1)
-        began = time.monotonic()
         code = server.end(signal.SIGINT)
         server.wait_for("SIGINT: stopping; requests in progress, which have 1 s: 1")
-        assert time.monotonic() - began < 30
         assert code == 0
         assert asked()[0] == 503
 

@@ -224,6 +224,7 @@ def test_several_processes_have_all_limits_each_and_a_temporary_folder(
         assert client.ask("POST", "/v1/sessions", {})[0] == 429
         asked, running = [server.later({"task": 0, "top_k": 2}) for _ in range(6)], "cefito_running"
         until(lambda: all(metrics(server.port).get((running, number)) for number in "01"))
+        server.finish.touch()
         assert {one()[0] for one in asked} == {200}
         for process_id in workers(server):
             os.kill(process_id, signal.SIGKILL)

@@ -84,7 +84,9 @@ def state_of(page, address):
 
 def test_a_camera_is_followed_and_corrected(page, address):
     page.locator("#live-now-head").focus()
-    while page.evaluate("document.activeElement.id") != "live-camera":
+    for _ in range(40):
+        if page.evaluate("document.activeElement.id") == "live-camera":
+            break
         page.keyboard.press("Shift+Tab")
     asked = []
     page.on("request", lambda one: PICTURE.search(one.url) and asked.append(one.url))
@@ -227,8 +229,7 @@ def test_a_film_is_chosen_before_a_part_of_the_page_is_loaded(page, drawn, tmp_p
     page.reload()
     page.get_by_label("video file of your own").set_input_files(tmp_path / "film.mp4")
     if late == "v1/model":
-        while not page.locator("#live-view").evaluate("view => view.readyState"):
-            page.wait_for_timeout(20)
+        expect(page.locator("#live-view")).to_have_js_property("videoWidth", 64)
     held[0].continue_()
     button(page, "Play the film").wait_for()
 

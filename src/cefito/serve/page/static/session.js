@@ -64,8 +64,7 @@ function videoChosen() {
     ...steps.map((step, place) => make("option", { value: place + 1 }, t("goal.after", { video: video().id, place: place + 1, name: step.name }))),
   ]);
   goalChosen();
-  const [own] = $("film").files; // perhaps chosen before this program was loaded
-  if (!own || !$("live-view").src) showFilm(own);
+  if (!$("film").files.length) showFilm();
 }
 
 const goalChosen = () => { $("live-words").hidden = $("live-goal").value !== "text"; };
@@ -424,6 +423,7 @@ $("film").addEventListener("change", () => {
   complain("");
   showFilm($("film").files[0]);
 });
+showFilm($("film").files[0]); // perhaps chosen before this program was loaded
 $("live-view").addEventListener("error", () => {
   const file = $("film").files[0];
   if (file) complain(t("film.unplayable", { file: file.name }));
