@@ -470,6 +470,21 @@ def test_only_settings_and_code_of_the_method_matter(frequent, world, tmp_path, 
         again()
 
 
+def test_a_package_that_has_changed_since_is_said(world, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(METHODS, "package", lambda _: ("numpy", "2"))
+    monkeypatch.setattr(METHODS, "code", lambda _: "before")
+    config = load_config("paper", method="nearest")
+    folder = train(world, tmp_path / "run", config=config).folder
+    train(world, open_run(folder).folder, config=config)
+    assert not caplog.messages
+    monkeypatch.setattr(METHODS, "code", lambda _: "now")
+    open_run(folder)
+    (said,) = caplog.messages
+    assert "run.json: the code of the package numpy has changed since its training" in said
+    with pytest.raises(RunError, match="another code of its package"):
+        train(world, folder, config=config)
+
+
 def test_another_selection_is_another_run(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
     with pytest.raises(RunError, match="holds a run with another selection"):

@@ -95,6 +95,7 @@ class RunInfo(Record):
     format_version: Literal[1] = 1
     method: str = "cefito"
     package: str | None = None  # that has the method, if it is another one than cefito
+    code: str = ""  # digest of the code of that package; empty for earlier runs
     dataset: DatasetReference  # data set that it was trained on
     horizon: int  # the longest plan, if there are several lengths
     shortest: int | None = None  # the shortest plan of a run of several lengths

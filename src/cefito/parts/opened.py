@@ -475,6 +475,11 @@ def _config_of(info: RunInfo, place: str) -> RunConfig:
             f"{place}: its method '{info.method}' is of the package {package}, which is not "
             "installed. Install it."
         )
+    if info.code not in ("", METHODS.code(info.method)):
+        logger.warning(
+            "%s: the code of the package %s has changed since its training, and plans as it is now",
+            *(place, info.package),
+        )
     try:
         settings = method_settings(info.method, info.config, place="settings of the run")
         values = {**info.config, **settings.model_dump(mode="json")}

@@ -217,7 +217,7 @@ def new_info(
     return RunInfo(
         format_version=1,
         method=config.method,
-        **({} if name is None else {"package": name}),
+        **({} if name is None else {"package": name, "code": METHODS.code(config.method)}),
         dataset=DatasetReference.of(dataset),
         horizon=horizon,
         **({} if shortest is None else {"shortest": shortest}),
@@ -263,6 +263,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         ("choice of windows with errors", info.errors, old.errors),
         ("option of its training", info.options, old.options),
         ("start", _begun(info), _begun(old)),
+        ("code of its package", old.code and info.code, old.code),
         ("config", info.config, {**_absent(info, old), **old.config}),
     ):
         if ours != theirs:
