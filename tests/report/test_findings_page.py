@@ -151,7 +151,7 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
         for name, facts in (
             ("a", {"unseen": [left], "steps": [done["steps"][0] | {"end": 1.992}]}),
             ("b", {"unsure": [unsure]}),
-            ("c", {"limits": limits}),
+            ("c", {"limits": limits, "repair": ["pour"]}),
             (
                 "d",
                 {"limits": limits, "task_probability": 0.5, "unsure": [unsure], "repair": ["pour"]}
@@ -199,13 +199,16 @@ def test_what_films_leave_open_stands_at_the_top_of_the_page_and_in_the_workbook
     assert texts(tree).count(limits[0]) == 1  # of both films
     (link,) = {one.get("href") for one in tree.iter(f"{ELEMENT}a") if "unseen" in texts(one)}
     assert limits[0] in texts(next(one for one in tree.iter() if one.get("id") == link[1:]))
-    assert "What is left to do, if it is make tea" in texts(tree)
+    assert "What is left to do, if it is 'make tea'" in texts(tree)
     show_verified(films, 0.5)
     said = capsys.readouterr().err
     assert said.count("note: A film without a finding can still contain") == 1
     doubt = "note: the film may show another task, or none that is known; 'make tea' has 50.0 %"
     assert said.index("d: make tea") < said.index(doubt)
     assert "to do, if it is 'make tea': pour" in said
+    assert "to do, unless done unseen: pour\n" in said
+    assert "What is left to do, unless done unseen" in texts(tree)
+    assert "not seen, but not found to be missing: warm the pot\n" in said  # of 10 %
     assert "can still contain a mistake" in texts(tree)  # of films, not of steps that are given
     verified(folder, "--out", folder / "given.html")
     assert "can still contain a mistake" not in (folder / "given.html").read_text("utf-8")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cefito.inference.verification import VerifiedVideo
     from cefito.verification.verifier import Verifier
 
+_SELDOM = 0.2  # probability below which a step that was not seen is only named
 FOUND = 3
 """Exit code of `--check` if something was wrong."""
 UNSURE = 4
@@ -215,11 +216,11 @@ def _show_video(video: VerifiedVideo, least: float) -> None:
         talk(f"no mistake was found with a probability of {percent(shown)} or more")
     if video.unsure:
         talk(f"the film leaves open: {'; '.join(step.text for step in video.unsure)}")
-    if video.passed_over:
-        talk(f"not seen, but not found to be missing: {', '.join(video.passed_over)}")
+    if video.unseen:
+        words = ", ".join(video.passed_over(_SELDOM))
+        talk(f"not seen, but not found to be missing: {words}")
     if video.repair:
-        condition = f", if it is '{video.task}'" * bool(other)
-        talk(f"to do{condition}: {', '.join(video.repair)}")
+        talk(f"to do{video.condition}: {', '.join(video.repair)}")
 
 
 def graph(

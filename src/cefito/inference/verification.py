@@ -84,15 +84,21 @@ class VerifiedVideo(Track):
         """What is not known of it: steps that are not sure, and why mistakes may go unseen."""
         return (*(step.text for step in self.unsure), *self.limits)
 
-    @property
-    def passed_over(self) -> tuple[str, ...]:
-        """The other steps that were not seen, in words."""
+    def passed_over(self, least: float = 0.0) -> tuple[str, ...]:
+        """Return the other steps that were not seen, with words on those at least this probable."""
         return tuple(
             f"{one.name} ({percent(one.probability)} missing; {one.evidence})"
-            if one.probability is not None
+            if one.probability is not None and one.probability >= least
             else one.name
             for one in self.unseen
         )
+
+    @property
+    def condition(self) -> str:
+        """On what it depends that steps are left to do, in words; empty if that is sure."""
+        if self.task_probability <= 0.5:
+            return f", if it is '{self.task}'"
+        return ", unless done unseen" * (self.recognised and not self.deviations)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a value for JSON."""

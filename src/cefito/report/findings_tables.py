@@ -95,7 +95,7 @@ def _videos(videos: Iterable[VerifiedVideo], left_out: Sequence[str]) -> Iterabl
     for video in videos:
         counts = len(video.steps), len(video.deviations)
         mistakes = "; ".join(f"{mistake.name}: {mistake.words}" for mistake in video.deviations)
-        left = "; ".join(video.passed_over), "; ".join(video.left_open)
+        left = "; ".join(video.passed_over()), "; ".join(video.left_open)
         texts = mistakes, ", ".join(video.repair), *left
         yield video.video, video.group, video.task, *counts, *texts
     for name, reason in _not_verified(left_out):
