@@ -115,7 +115,8 @@ def test_a_metric_that_is_newer_than_the_scores_is_named(world, tmp_path, ran, m
         *CHEAP[2:6],
         *PAPER,
     ]
-    ran(*given)
+    assert "estimate" not in ran(*given, "--no-estimate").err
+    assert not (tmp_path / "costs").exists()
     given += ["--columns", "SR,new"]
     metric = Metric(lambda scored: (1.0, len(scored.best)), head="new", meaning="all are new")
     monkeypatch.setitem(METRICS, "new", metric)

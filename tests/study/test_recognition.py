@@ -128,8 +128,10 @@ def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):
 
 def test_the_command(films, tmp_path, capsys):
     given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds", "1"]
-    assert main([*given, "--recognisers", "nearest", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"]["nearest"]["frame"]["mean"] > 90
+    assert main([*given, "--recognisers", "nearest", "--json", "--no-estimate"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["rows"]["nearest"]["frame"]["mean"] > 90
+    assert "estimate" not in said.err
     assert main([*given, "--recognisers", "nearest"]) == 0
     assert "nearest (1 seed)" in capsys.readouterr().out
     for other in ("--steps=1-4", "--no-published", "--costly-sample=5", "--selection=published"):
@@ -178,6 +180,8 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
         said = capsys.readouterr()
         here = f"done here: 1 of 1 score; missing in all: {missing} of 3. {remedy}"
         assert said.err.endswith(here) == bool(share)
+        assert (said.out == "", (tmp_path / "recognition.md").exists()) == (bool(share), not share)
+        assert ("wrote recognition.json, .md" in said.err) == (not share)
         assert said.err.count("estimate for 1 score: under a minute. It is of a few steps") == 1
         found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
     assert {name: [*seeds] for name, seeds in found.items()} == {

@@ -90,7 +90,8 @@ class StudyOptions:
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
         columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
             frame,edit,F1@50); all by default.
-        estimate: Say what the missing scores will take, if any are, and train none of them.
+        estimate: Say what the missing scores will take, if any are, and train none of them;
+            --no-estimate trains them without saying it.
     """
 
     out: Path
@@ -106,7 +107,7 @@ class StudyOptions:
     set_: Settings = ()
     track: TrackerName | None = None
     columns: str | None = None
-    estimate: Flag = False
+    estimate: bool | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
@@ -347,7 +348,7 @@ def _compare_recognisers(
     from cefito.study.study import check_share
 
     only = None if options.only is None else _names(options.only)
-    seeds = range(options.seeds)
+    seeds, whole = range(options.seeds), (options.seed, options.only) == (None, None)
     share = seeds if options.seed is None else [options.seed]
     check_share(only, names, options.seed, seeds)
     tables, report = compare_recognisers(
@@ -364,17 +365,20 @@ def _compare_recognisers(
         against=against,
         track=options.track,
         workers=options.workers,
-        say=talk,
-        estimate=options.estimate,
+        say=None if options.estimate is False else talk,
+        estimate=options.estimate is True,
+        whole=whole,
         **how,
     )
-    if options.estimate and not tables:
+    if "videos" not in report:  # it was an estimate
         return 0
-    _show_others(tables, report, json=json)
+    if whole:
+        _show_others(tables, report, json=json)
     for problem in report["failed"]:
         talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote recognition.json, .md and .tex into {options.out}")
-    if (options.seed, options.only) != (None, None):
+    if whole:
+        talk(f"wrote recognition.json, .md and .tex into {options.out}")
+    else:
         here = count_scores(report, names if only is None else only, share)
         _talk_of_share(here, count_scores(report, names, seeds))
     return 1 if report["failed"] else 0
@@ -436,6 +440,8 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
         talk(f"{study.out} has scores of other settings, data or code, which stay there: {listed}")
         if said := changes_of_results(study):
             talk(f"it differs in {said}")
+    if options.estimate is False:
+        return {}
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
     return costs.telling(talk, lambda trial: trial.label)

@@ -229,6 +229,7 @@ def compare_recognisers(
     address: str | None = None,
     say: Callable[[str], None] | None = None,
     estimate: bool = False,
+    whole: bool = True,
     **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
@@ -251,6 +252,7 @@ def compare_recognisers(
         address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
         estimate: Return nothing once it was called, if scores are missing.
+        whole: Whether tables are made and written; a job of several that share the folder has none.
         how: Other fields of `RecogniserScorer`.
 
     Raises:
@@ -310,6 +312,8 @@ def compare_recognisers(
             logger.error("%s failed\n%s", _label(job), outcome.traceback)
         failed += [f"{_label(job)}: {problem}"] * bool(problem)
     report = scorer.report(scorer.scores())
+    if not whole:
+        return [], {**report, "failed": failed}
     summaries = report["rows"]
     listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
     tables = [_table(scorer.films, listed, of_rows), _differences(scorer.films, listed, against)]
