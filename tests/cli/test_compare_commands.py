@@ -171,6 +171,8 @@ def test_reproduce(world, tmp_path, ran, cheap_experiments):
     files = f"results.json, scores.csv, tables.md and tables.tex into {tmp_path}"
     assert last == f"wrote {files}; the tables explain their columns"
     assert captured.out.count("test windows, preset paper") == 4
+    again = ran(*command, "--planners", "pkg", "--estimate", "--set", "coverage.windows=3")
+    assert "--set coverage.windows does not reach any row\n" in again.err
     again = ran(*command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out

@@ -431,7 +431,8 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
 
     check_study(study, workers=options.workers)
     for key, names in study.unreached.items():
-        talk(f"--set {key} does not reach {', '.join(names)}")
+        missed = ["any row"] if key not in study.reached else names
+        talk(f"--set {key} does not reach {', '.join(missed)}")
     trials = missing_trials(study)
     if not trials:
         return {}
