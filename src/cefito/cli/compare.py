@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -389,10 +389,18 @@ def _show_others(tables: Sequence[Table], report: Mapping[str, Any], *, json: bo
     if json:
         print_json(report)
         return
+    said = set[str]()
     for shown in tables:
         _fitting(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-        for note in shown.remarks:
+        said = _talk_anew(shown.remarks, said)
+
+
+def _talk_anew(notes: Sequence[str], said: Collection[str]) -> set[str]:
+    """Say notes that earlier tables did not say; return all that were said."""
+    for note in notes:
+        if note not in said:
             talk(note)
+    return {*said, *notes}
 
 
 def _of_recognisers(changes: Mapping[str, str]) -> dict[str, str]:
@@ -496,7 +504,7 @@ def _fitting(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -
 
 
 def _show(tables: Sequence[Table], *, every: bool) -> None:
-    marks = {0: "", 1: " ¹", 2: " ²"}
+    marks, said = {0: "", 1: " ¹", 2: " ²"}, {""}
     for shown in tables:
         kept = [place for place, head in enumerate(shown.heads) if every or head not in _IN_FILES]
         heads = [shown.heads[place] for place in kept]
@@ -509,10 +517,7 @@ def _show(tables: Sequence[Table], *, every: bool) -> None:
         _fitting(shown.title, heads, lines)
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
-        if shown.legend:
-            talk(shown.legend)
-        for note in shown.notes:
-            talk(note)
+        said = _talk_anew([shown.legend, *shown.notes], said)
         talk("")
 
 
