@@ -41,7 +41,8 @@ _Recognisers = Annotated[
     Parameter(
         help="Compare recognisers of steps in whole videos instead, separated by commas: "
         f"{_ROWS}, or of other packages (recogniser is that of a run); with --set "
-        "recogniser.KEY=VALUE and the section recogniser of --preset."
+        "recogniser.KEY=VALUE and the section recogniser of --preset. They have columns "
+        "such as frame,edit,F1@50; a worker does one training at a time."
     ),
 ]
 _IN_FILES = {  # columns that a terminal has no room for
@@ -82,14 +83,13 @@ class StudyOptions:
         sample: Score a fixed sample of this many test windows.
         costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
-        workers: Number of seeds, or trainings of recognisers, that are worked on at the same time,
-            each in its own process.
+        workers: Number of seeds that are worked on at the same time, each in its own process.
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
-        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
-            frame,edit,F1@50); all by default.
+        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; by default all
+            that are not empty.
         estimate: Say what the missing scores will take, if any are, and train none of them;
             --no-estimate trains them without saying it.
     """
