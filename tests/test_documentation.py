@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -210,6 +211,15 @@ def test_help_lists_every_option(capsys):
         assert main([*chain, "--help"]) == 0
         said = set(re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out))
         assert options(*chain) <= said | {"--install-completion"}, chain
+
+
+def test_help_of_options_mentions_none_that_the_command_lacks():
+    for chain in commands():
+        _, apps, _ = build_app().parse_commands(list(chain))
+        with suppress(ValueError):  # a group of commands has no options
+            for argument in apps[-1].assemble_argument_collection():
+                said = re.findall(r"--[a-z][a-z-]*", str(argument.parameter.help))
+                assert {*said} <= {*options(*chain)}, (chain, argument.name)
 
 
 @for_every_page

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import sleep
 
 import pytest
+from filelock import FileLock
 
 from cefito.errors import DataError, RunError
 from cefito.files import write_text
@@ -45,7 +46,16 @@ def test_the_second_says_who_holds_it_and_the_dead_hold_nothing(tmp_path):
     assert (tmp_path / "file.txt").read_text() == "whole"
 
 
-def test_who_waits_says_for_whom(tmp_path, caplog):
+@pytest.mark.parametrize("patience", [0, 3600])
+def test_who_waits_long_says_for_whom(tmp_path, caplog, monkeypatch, patience):
+    tried, acquire = list[float](), FileLock.acquire
+
+    def noted(lock, timeout=-1):
+        tried.append(timeout)
+        return acquire(lock, timeout)
+
+    monkeypatch.setattr("cefito.locks.PATIENCE", patience)
+    monkeypatch.setattr(FileLock, "acquire", noted)
     call = [sys.executable, "-c", HOLDER, str(tmp_path / "run"), str(tmp_path / "file.txt")]
     with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -53,13 +63,14 @@ def test_who_waits_says_for_whom(tmp_path, caplog):
         lock = locked(tmp_path / "run", "another", wait=True)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(lock.__enter__)
-            while not caplog.messages and not waiting.done():
+            while len(tried) < (1 if patience else 2) and not waiting.done():
                 sleep(0.01)
             holder.send_signal(signal.SIGKILL)
         lock.__exit__(None, None, None)
-    (said,) = caplog.messages
-    assert f"run: another command works there (a training, process {holder.pid}, since 20" in said
-    assert said.endswith("); waiting until it has ended")
+    assert tried == ([patience] if patience else [0, -1])
+    about = f"run: another command works there (a training, process {holder.pid}, since 20"
+    assert [about in said for said in caplog.messages] == [True] * (len(tried) - 1)
+    assert all(said.endswith("); waiting until it is done there") for said in caplog.messages)
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path):

@@ -21,6 +21,8 @@ from cefito.errors import DataError, RunError, explained
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
+PATIENCE = 5.0
+"""Seconds that a lock is waited for without a word."""
 _SUFFIX = ".tmp"
 
 
@@ -33,7 +35,8 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     Args:
         folder: The folder.
         what: What works there, for messages.
-        wait: Wait until the process that works there has ended, with a warning that names it.
+        wait: Wait until the process that works there leaves the folder; if that takes a while, a
+            warning names it.
 
     Raises:
         RunError: Another process works there, or the folder cannot be written.
@@ -47,13 +50,13 @@ def locked(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         lock = FileLock(path)
         with explained(path, "could not be written", "Choose another folder.", error=RunError):
             try:
-                lock.acquire(blocking=False)
+                lock.acquire(timeout=PATIENCE if wait else 0)
             except Timeout as problem:
                 fault = f"another command works there ({_holder(path)})"
                 if not wait:
                     remedy = "Wait until it has ended, or choose another folder."
                     raise RunError(f"{folder}: {fault}. {remedy}") from problem
-                logger.warning("%s: %s; waiting until it has ended", folder, fault)
+                logger.warning("%s: %s; waiting until it is done there", folder, fault)
                 lock.acquire()
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             path.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -176,15 +177,21 @@ def test_one_group_is_left_out_at_a_time(world, tmp_path, capsys):
     groups = {video.video_id: video.group for video in data.videos}
     held = [sorted({groups[name] for name in fold.videos}) for fold in scores.folds]
     assert sorted(held) == [["a"], ["b"], ["c"]]
+    assert [list(fold.groups or ()) for fold in scores.folds] == held
     assert scores.intervals is not None
     assert scores.intervals.groups == 3
     command = ["cross-validate", str(data.folder), "--method", "nearest", "--steps", "3"]
     assert main([*command, "--by", "video"]) == 0
-    assert "5 folds" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "5 folds" in said.out
+    assert re.search(r"SR of the folds: \d", said.err)
     assert main([*command, "--by", "group", "--folds", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "2 folds" in said
-    assert "3 groups resampled" in said
+    said = capsys.readouterr()
+    assert "2 folds" in said.out
+    assert "3 groups resampled" in said.out
+    assert re.search(
+        r"SR of the folds: [abc]( \+ [abc])? \d+\.\d\d, [abc]( \+ [abc])? \d", said.err
+    )
     assert main(["cross-validate", str(world.folder), *command[2:], "--by", "group"]) == 2
     assert "not of several groups" in capsys.readouterr().err
 

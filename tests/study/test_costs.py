@@ -15,6 +15,7 @@ from cefito.planners.methods import CLASSIFIER
 from cefito.planners.simple.planners import FrequentPlanner, NearestPlanner
 from cefito.study import costs
 from cefito.study.costs import StudyCosts, estimated_costs, recogniser_costs
+from cefito.study.results import gather
 from cefito.study.running import missing_trials, run_study
 from cefito.study.study import Study
 from cefito.study.trials import find_rows
@@ -206,9 +207,17 @@ def test_words_and_what_remains():
 
 
 def test_rows_that_a_setting_does_not_reach(world, tmp_path):
+    """Those that lack it, and those that plan by the chain, of the classifier's."""
     settings = {"training.optimiser.epochs": "3", "classifier.hidden": "[8, 8, 8]"}
-    ours = made(world, tmp_path, ("cefito", "frequent", "nearest"), settings=settings)
-    assert ours.unreached == {
-        "training.optimiser.epochs": ["frequent", "nearest"],
-        "classifier.hidden": ["nearest"],
-    }
+    names, lost = ("cefito", "cefito+chain", "frequent", "nearest"), {"coverage.windows": "3"}
+    for preset, by_chain in (("small", ["cefito", "cefito+chain"]), ("paper", ["cefito+chain"])):
+        ours = made(world, tmp_path, names, settings=settings | lost, preset=preset)
+        assert ours.unreached == {
+            "training.optimiser.epochs": ["frequent", "nearest"],
+            "classifier.hidden": [*by_chain, "nearest"],
+            "coverage.windows": [*names],
+        }
+        assert gather(ours).settings == settings
+    predicted = {"any_length_training.optimiser.epochs": "3"}  # of the run that tells the length
+    ours = made(world, tmp_path, ["chain"], horizons=(3,), shortest=2, settings=predicted)
+    assert ours.reached == predicted

@@ -92,6 +92,8 @@ def test_scores_of_recognisers(films, tmp_path):
     assert "ECE" not in tables[1].heads
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 9
     assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
+    assert tables[1].legend.endswith(" scored on the same drawn videos.")
+    assert tables[1].remarks[1:] == tables[0].notes
     *_, said, few = tables[0].notes
     assert said.startswith("Changed settings: recogniser.")
     assert all(f"recogniser.{name} = " in said for name in small)
@@ -123,13 +125,16 @@ def test_rows_that_follow_and_tell_no_next_step(films, tmp_path, monkeypatch):
         assert sums["current"] == sums["frame"]  # both from the rows so far
         assert sums["done"] == sums["count"]
         assert "next" not in row
-    assert table.heads.index("next") > 0
+    assert "now" in table.heads
+    assert "next" not in table.heads  # empty in all rows
 
 
 def test_the_command(films, tmp_path, capsys):
     given = ["compare", str(films.folder), "--out", str(tmp_path), "--seeds", "1"]
-    assert main([*given, "--recognisers", "nearest", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"]["nearest"]["frame"]["mean"] > 90
+    assert main([*given, "--recognisers", "nearest", "--json", "--no-estimate"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["rows"]["nearest"]["frame"]["mean"] > 90
+    assert "estimate" not in said.err
     assert main([*given, "--recognisers", "nearest"]) == 0
     assert "nearest (1 seed)" in capsys.readouterr().out
     for other in ("--steps=1-4", "--no-published", "--costly-sample=5", "--selection=published"):
@@ -178,6 +183,8 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
         said = capsys.readouterr()
         here = f"done here: 1 of 1 score; missing in all: {missing} of 3. {remedy}"
         assert said.err.endswith(here) == bool(share)
+        assert (said.out == "", (tmp_path / "recognition.md").exists()) == (bool(share), not share)
+        assert ("wrote recognition.json, .md" in said.err) == (not share)
         assert said.err.count("estimate for 1 score: under a minute. It is of a few steps") == 1
         found = json.loads((tmp_path / "recognition.json").read_text())["videos"]
     assert {name: [*seeds] for name, seeds in found.items()} == {
@@ -185,6 +192,7 @@ def test_jobs_share_a_folder(films, tmp_path, capsys):
         "nearest": ["0"],
     }
     assert "tcn (2 seeds)" in said.out
+    assert said.err.count("Changed settings: recogniser.epochs = 1.") == 1  # of two tables
     assert not [*(tmp_path / "trainings").iterdir()]
     assert not (tmp_path / "costs").exists()  # of planners
     before = (tmp_path / "recognition.json").read_bytes()

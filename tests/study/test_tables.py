@@ -160,6 +160,10 @@ def test_notes(results):
     results["settings"] = {"training.optimiser.epochs": "3", "field.width": 8}
     changed = "Changed settings: training.optimiser.epochs = 3, field.width = 8."
     assert changed in score_table(results, 2).notes
+    said = latex(difference_table(results, 2))
+    assert r"\item 90 \% intervals, for which both are scored on the same drawn videos." in said
+    assert r"\item Changed settings: training.optimiser.epochs = 3, field.width = 8." in said
+    assert r"\item Warning: fewer than three seeds (method A, " in said
 
 
 def test_metrics_that_a_trial_has_get_columns(results):
@@ -180,7 +184,7 @@ def test_best_and_second_best(results):
 
     assert ranks("SR") == [0, 0, 1, 2, 0]
     assert ranks("mAcc") == [0, 0, 1, 1, 2]  # a tie
-    assert ranks("top-5 SR") == [0, 0, 1, 1, 1]
+    assert ranks("top-5 SR") == [0] * 5  # all are equal
     assert ranks("task") == [0] * 5  # nothing to compare with
     assert all(
         entry.rank == 0
@@ -506,6 +510,14 @@ def test_chosen_columns(crosstask):
     assert [len(line) for line in table.lines] == [3] * len(whole.lines)
     assert [line[:3] for line in whole.lines] == [*table.lines]
     assert whole.of_columns(["none of them"]) == whole
+    (first, *others), *rest = whole.lines
+    emptied = (first, Entry(text="–"), *others[1:]), *rest
+    empty = tuple((line[0], Entry(text="–"), *line[2:]) for line in whole.lines)
+    heads = whole.of_columns(None).heads
+    assert whole.model_copy(update={"lines": emptied}).of_columns(None).heads == heads
+    shown = whole.model_copy(update={"lines": empty})
+    assert shown.of_columns(None).heads == (heads[0], *heads[2:])
+    assert shown.of_columns(["SR"]).heads == ("planner", "SR")
     units = (
         "Per cent; ± half the 90 % interval of the mean by Student's t over seeds, since these "
         "scores were stored without sums by video, which could be resampled."
@@ -551,7 +563,7 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert ours[column] == Entry(text=f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", rank=1)
     assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
     assert [line[column + 1].rank for line in (ours, theirs)] == [0, 0]  # neither is better
-    assert ours[column + 2] == Entry(text="40.00 ± 0.00", rank=1)
+    assert ours[column + 2] == Entry(text="40.00 ± 0.00")
     assert by_row["told"][column] == Entry(text="–")
     assert "ECE: expected calibration error" in table.remarks[0]
     assert "ECE" not in table.of_columns(["SR", "seeds"]).remarks[0]

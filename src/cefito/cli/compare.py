@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -41,7 +41,8 @@ _Recognisers = Annotated[
     Parameter(
         help="Compare recognisers of steps in whole videos instead, separated by commas: "
         f"{_ROWS}, or of other packages (recogniser is that of a run); with --set "
-        "recogniser.KEY=VALUE and the section recogniser of --preset."
+        "recogniser.KEY=VALUE and the section recogniser of --preset. They have columns "
+        "such as frame,edit,F1@50; a worker does one training at a time."
     ),
 ]
 _IN_FILES = {  # columns that a terminal has no room for
@@ -82,15 +83,15 @@ class StudyOptions:
         sample: Score a fixed sample of this many test windows.
         costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
-        workers: Number of seeds, or trainings of recognisers, that are worked on at the same time,
-            each in its own process.
+        workers: Number of seeds that are worked on at the same time, each in its own process.
         device: auto, cpu, cuda, or one of several, as cuda:1.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         track: Program that gets the metrics of each epoch of trainings, too: tensorboard or wandb.
-        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU (of recognisers
-            frame,edit,F1@50); all by default.
-        estimate: Say what the missing scores will take, if any are, and train none of them.
+        columns: Columns of the tables of scores by their heads, as SR,mAcc,mIoU; by default all
+            that are not empty.
+        estimate: Say what the missing scores will take, if any are, and train none of them;
+            --no-estimate trains them without saying it.
     """
 
     out: Path
@@ -106,7 +107,7 @@ class StudyOptions:
     set_: Settings = ()
     track: TrackerName | None = None
     columns: str | None = None
-    estimate: Flag = False
+    estimate: bool | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
@@ -347,7 +348,7 @@ def _compare_recognisers(
     from cefito.study.study import check_share
 
     only = None if options.only is None else _names(options.only)
-    seeds = range(options.seeds)
+    seeds, whole = range(options.seeds), (options.seed, options.only) == (None, None)
     share = seeds if options.seed is None else [options.seed]
     check_share(only, names, options.seed, seeds)
     tables, report = compare_recognisers(
@@ -364,17 +365,20 @@ def _compare_recognisers(
         against=against,
         track=options.track,
         workers=options.workers,
-        say=talk,
-        estimate=options.estimate,
+        say=None if options.estimate is False else talk,
+        estimate=options.estimate is True,
+        whole=whole,
         **how,
     )
-    if options.estimate and not tables:
+    if "videos" not in report:  # it was an estimate
         return 0
-    _show_others(tables, report, json=json)
+    if whole:
+        _show_others(tables, report, json=json)
     for problem in report["failed"]:
         talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote recognition.json, .md and .tex into {options.out}")
-    if (options.seed, options.only) != (None, None):
+    if whole:
+        talk(f"wrote recognition.json, .md and .tex into {options.out}")
+    else:
         here = count_scores(report, names if only is None else only, share)
         _talk_of_share(here, count_scores(report, names, seeds))
     return 1 if report["failed"] else 0
@@ -385,10 +389,18 @@ def _show_others(tables: Sequence[Table], report: Mapping[str, Any], *, json: bo
     if json:
         print_json(report)
         return
+    said = set[str]()
     for shown in tables:
         _fitting(shown.title, shown.heads, [[entry.text for entry in one] for one in shown.lines])
-        for note in shown.remarks:
+        said = _talk_anew(shown.remarks, said)
+
+
+def _talk_anew(notes: Sequence[str], said: Collection[str]) -> set[str]:
+    """Say notes that earlier tables did not say; return all that were said."""
+    for note in notes:
+        if note not in said:
             talk(note)
+    return {*said, *notes}
 
 
 def _of_recognisers(changes: Mapping[str, str]) -> dict[str, str]:
@@ -427,7 +439,8 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
 
     check_study(study, workers=options.workers)
     for key, names in study.unreached.items():
-        talk(f"--set {key} does not reach {', '.join(names)}")
+        missed = ["any row"] if key not in study.reached else names
+        talk(f"--set {key} does not reach {', '.join(missed)}")
     trials = missing_trials(study)
     if not trials:
         return {}
@@ -436,6 +449,8 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
         talk(f"{study.out} has scores of other settings, data or code, which stay there: {listed}")
         if said := changes_of_results(study):
             talk(f"it differs in {said}")
+    if options.estimate is False:
+        return {}
     costs = estimated_costs(study, trials, workers=options.workers, progress=passing_progress)
     talk(costs.words)
     return costs.telling(talk, lambda trial: trial.label)
@@ -489,7 +504,7 @@ def _fitting(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -
 
 
 def _show(tables: Sequence[Table], *, every: bool) -> None:
-    marks = {0: "", 1: " ¹", 2: " ²"}
+    marks, said = {0: "", 1: " ¹", 2: " ²"}, {""}
     for shown in tables:
         kept = [place for place, head in enumerate(shown.heads) if every or head not in _IN_FILES]
         heads = [shown.heads[place] for place in kept]
@@ -502,10 +517,7 @@ def _show(tables: Sequence[Table], *, every: bool) -> None:
         _fitting(shown.title, heads, lines)
         if any(entry.rank for line in shown.lines for entry in line):
             talk("¹ the best of a column, ² the second best")
-        if shown.legend:
-            talk(shown.legend)
-        for note in shown.notes:
-            talk(note)
+        said = _talk_anew([shown.legend, *shown.notes], said)
         talk("")
 
 

@@ -179,7 +179,7 @@ def cross_validate(
     out: Path | None = None,
     scoring: Scoring = _ALL,
 ) -> None:
-    """Score a method on all videos of training and validation, each by a run that never saw it.
+    """Score a method on the videos of training and validation, each by a run that never saw it.
 
     Args:
         folds: Number of parts of the videos: each is scored by a run trained on the others; 5 by
@@ -270,7 +270,10 @@ def _report(
     kept = "nothing was kept" if path is None else f"kept in {path}"
     if scores.folds is not None:
         videos = sum(len(fold.videos) for fold in scores.folds)
-        listed = ", ".join(f"{fold.metrics['success_rate']:.2f}" for fold in scores.folds)
+        listed = ", ".join(
+            f"{' + '.join(fold.groups or ())} {fold.metrics['success_rate']:.2f}".strip()
+            for fold in scores.folds
+        )
         talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {listed}")
         kept += " (--out keeps the runs)" * (path is None)
     talk(

@@ -51,7 +51,8 @@ Settings = Annotated[
     Parameter(
         name="--set",
         help="Change a setting of the preset, as in --set any_length_training.optimiser.epochs=20 "
-        "of --steps, or --set chain_training.optimiser.epochs=20 of --horizon; may be repeated.",
+        "of a chain of several lengths, or --set chain_training.optimiser.epochs=20 of one length; "
+        "may be repeated.",
         negative="",
         consume_multiple=False,
     ),

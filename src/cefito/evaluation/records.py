@@ -243,6 +243,7 @@ class FoldScores(FileRecord):
     """One fold of a cross-validation: a run without its videos, scored on them."""
 
     videos: tuple[str, ...]  # ids of the videos held out
+    groups: tuple[str, ...] | None = ABSENT  # of these, if folds keep groups together
     windows: int  # of these, that were scored
     training: int  # number of windows that the run was trained on
     metrics: dict[str, float | list[float]]  # as in `Evaluation`

@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.folds import By, fold_view, known_videos, split_folds
+from cefito.data.folds import (
+    By,
+    are_grouped,
+    fold_view,
+    group_numbers,
+    known_videos,
+    split_folds,
+)
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
@@ -277,6 +284,7 @@ def cross_validate(
     videos = known_videos(dataset, test=all_videos)
     parts = split_folds(dataset, videos, folds, seed=seed, by=by)
     folds = len(parts)
+    grouped = by != "video" and are_grouped(group_numbers([dataset.videos[one] for one in videos]))
     sizes = window_sizes(find_method(config.method).planner, horizon, shortest)
     every = cut_windows(fold_view(dataset, train=(), held=videos), **sizes, split="test")
     windows = every.sample(sample, SAMPLE_SEED)
@@ -289,7 +297,7 @@ def cross_validate(
             rows = np.flatnonzero(np.isin(windows.video, held))
             if not len(rows):
                 continue
-            own = windows.subset(rows)
+            own, named = windows.subset(rows), {dataset.videos[video].group for video in held}
             run = train_run(
                 fold_view(dataset, train=sorted(set(videos) - set(held)), held=held),
                 place / f"fold-{fold + 1}-of-{folds}",
@@ -315,14 +323,15 @@ def cross_validate(
             scored.append(
                 FoldScores(
                     videos=tuple(dataset.videos[video].video_id for video in held),
+                    groups=tuple(sorted(named - {""})) if grouped else None,
                     windows=len(own),
                     training=run.info.windows["train"],
                     metrics=evaluation.metrics,
                 )
             )
         listed = [plans[row] for row in range(len(windows))]
-        named = np.array([tasks[row] for row in range(len(windows))]) if tasks else None
-        pooled = ScoredWindows(listed, windows, named, training_orders(dataset, videos=videos))
+        planned = np.array([tasks[row] for row in range(len(windows))]) if tasks else None
+        pooled = ScoredWindows(listed, windows, planned, training_orders(dataset, videos=videos))
         evaluation = pooled.evaluation(
             planner.name, seconds=seconds, sampled_from=len(every), given=known
         )

@@ -40,6 +40,7 @@ from cefito.recognition.settings import RecogniserConfig, RecogniserSettings
 from cefito.settings import Settings, changed, check_key, differences, validated
 from cefito.study.costs import recogniser_costs
 from cefito.study.rendering import (
+    DIFFERENCE,
     NONE,
     Entry,
     Table,
@@ -229,6 +230,7 @@ def compare_recognisers(
     address: str | None = None,
     say: Callable[[str], None] | None = None,
     estimate: bool = False,
+    whole: bool = True,
     **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
@@ -251,6 +253,7 @@ def compare_recognisers(
         address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
         estimate: Return nothing once it was called, if scores are missing.
+        whole: Whether tables are made and written; a job of several that share the folder has none.
         how: Other fields of `RecogniserScorer`.
 
     Raises:
@@ -310,9 +313,12 @@ def compare_recognisers(
             logger.error("%s failed\n%s", _label(job), outcome.traceback)
         failed += [f"{_label(job)}: {problem}"] * bool(problem)
     report = scorer.report(scorer.scores())
+    if not whole:
+        return [], {**report, "failed": failed}
     summaries = report["rows"]
     listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
-    tables = [_table(scorer.films, listed, of_rows), _differences(scorer.films, listed, against)]
+    scores = _table(scorer.films, listed, of_rows)
+    tables = [scores, _differences(scores, scorer.films, listed, against)]
     tables = [table.of_columns(columns) for table in tables if table.lines]
     write_text(out / "recognition.md", "\n".join(map(markdown, tables)))
     write_text(out / "recognition.tex", "\n".join(map(latex, tables)))
@@ -473,6 +479,11 @@ def _title(films: _Films) -> str:
     return f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}"
 
 
+def _drawn(films: _Films) -> str:
+    """Return what intervals resample."""
+    return "group" if are_grouped(films.units) else "video"
+
+
 def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str, Any]) -> Table:
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
@@ -484,7 +495,6 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str,
                 yield resampled_text(score, 1)
         yield str(rows[name].get("ece", NONE))
 
-    kind = "group" if are_grouped(films.units) else "video"
     listed = recogniser_rows()
     seeded = {name for name in rows if name not in listed or listed[name][0].seeded}
     meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
@@ -492,7 +502,7 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str,
         title=_title(films),
         heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=resampled_legend(len(np.unique(films.units)), kind),
+        legend=resampled_legend(len(np.unique(films.units)), _drawn(films)),
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=(
             *(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
@@ -502,7 +512,9 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str,
     )
 
 
-def _differences(films: _Films, rows: dict[str, dict[str, Any]], against: str) -> Table:
+def _differences(
+    scores: Table, films: _Films, rows: dict[str, dict[str, Any]], against: str
+) -> Table:
     """Return each score less that of one recogniser; without lines if there is none."""
 
     def cells(name: str) -> Iterator[str]:
@@ -520,5 +532,7 @@ def _differences(films: _Films, rows: dict[str, dict[str, Any]], against: str) -
         title=f"{_title(films)}: scores less those of {against}",
         heads=("recogniser", *_heads()[:-1]),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in others),
-        legend="90 % intervals, for which both are scored on the same drawn videos.",
+        legend=DIFFERENCE.format(_drawn(films)),
+        meanings=scores.meanings,
+        notes=scores.notes,
     )

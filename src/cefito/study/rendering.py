@@ -15,6 +15,8 @@ from cefito.markup import counted, in_markdown, markdown_table
 
 NONE = "–"
 """Text of an empty cell."""
+DIFFERENCE = "90 % intervals, for which both are scored on the same drawn {}s."
+"""Legend of a table of differences; what is drawn is a video or a group."""
 _SEEDS = 3  # fewer say little
 _IN_LATEX = str.maketrans(
     {
@@ -63,9 +65,16 @@ class Table(FileRecord):
         return (legend, *self.notes) if legend else self.notes
 
     def of_columns(self, heads: Collection[str] | None) -> Self:
-        """Return it with the first column and these heads; whole by default, or without any."""
-        chosen = heads or ()
-        kept = [place for place, head in enumerate(self.heads) if head in chosen or not place]
+        """Return it with the first column and these heads; whole if it has none of them.
+
+        By default with all columns that are not empty in every line.
+        """
+        kept = [
+            place
+            for place, head in enumerate(self.heads)
+            if not place
+            or (head in heads if heads else any(line[place].text != NONE for line in self.lines))
+        ]
         if len(kept) == 1:
             return self
         lines = tuple(tuple(line[place] for place in kept) for line in self.lines)

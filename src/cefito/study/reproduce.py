@@ -77,8 +77,11 @@ _OTHERS = ("cefito-guided", "viterbi", "pdpp", "pkg-beam", "nearest", "frequent"
 _main = _named("cefito", *_OTHERS)
 
 
-# these rows plan by the energy alone: the chain of their runs is not asked
-_NO_CHAIN = {"chain.members": 1, "chain_training.optimiser.epochs": 1}
+# these rows plan by classifier and energy alone: the chain of their runs is not asked
+_NO_CHAIN = {
+    **{"search.task_model": "classifier"},
+    **{"chain.members": 1, "chain_training.optimiser.epochs": 1},
+}
 
 
 def _trained(name: str, title: str, settings: Mapping[str, Any]) -> PlannerVariant:

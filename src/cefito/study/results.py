@@ -68,7 +68,7 @@ class Results(FileRecord):
     features: str | None = ABSENT  # in words, if they are not those of published results
     selection: Selection  # windows that epochs and weights were chosen on
     preset: str
-    settings: dict[str, Any]  # changed in all rows, dotted keys
+    settings: dict[str, Any]  # changed in all rows that have them, dotted keys
     sample: int | None  # size of the sample of test windows; None if all were scored
     horizons: list[int]
     shortest: int | None = ABSENT  # if windows of all lengths from it to the horizon were scored
@@ -127,7 +127,7 @@ def _described(study: Study) -> dict[str, Any]:
         "dataset": DatasetName.of(study.dataset).model_dump(),
         "selection": study.selection,
         "preset": study.preset,
-        "settings": dict(study.settings),
+        "settings": study.reached,
         "sample": study.sample,
     }
 

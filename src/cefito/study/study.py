@@ -38,7 +38,6 @@ from cefito.planners.methods import (
     RunConfig,
     find_method,
     load_config,
-    run_settings,
 )
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
@@ -167,15 +166,26 @@ class Study(OfDataset):
     def unreached(self) -> dict[str, list[str]]:
         """Rows that a changed setting does not reach, by its key: they lack it or set their own."""
         named = {
-            key: [
-                row.name
-                for row in self.rows
-                if key in row.settings
-                or key.partition(".")[0] not in run_settings(row.method).model_fields
-            ]
+            key: [row.name for row in self.rows if not self._reads(row, key)]
             for key in self.settings
         }
         return {key: names for key, names in named.items() if names}
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """Changed settings that reach a row."""
+        lost = [key for key, names in self.unreached.items() if len(names) == len(self.rows)]
+        return {key: value for key, value in self.settings.items() if key not in lost}
+
+    def _reads(self, row: PlannerVariant, key: str) -> bool:
+        """Whether the scores of a row depend on a setting; nothing but its planner is trained."""
+        section = key.partition(".")[0]
+        methods = [row.method, *["any-length"] * self.predicts_length(row)]
+        read = {name for method in methods for name in find_method(method).settings.model_fields}
+        search = self._config(row, self.horizons[0])[0].sections.get("search", {})
+        if (search | dict(row.search)).get("task_model") == "chain":
+            read -= {"classifier", "classifier_training"}
+        return key not in row.settings and section in read
 
     @cached_property
     def orders(self) -> Orders:

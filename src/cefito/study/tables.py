@@ -26,6 +26,7 @@ from cefito.evaluation.statistics import (
 )
 from cefito.settings import is_called
 from cefito.study.rendering import (
+    DIFFERENCE,
     NONE,
     Entry,
     Table,
@@ -222,10 +223,10 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
 
 
 def _ranks(values: Sequence[float | None], lowest: bool) -> list[int]:
-    """1 for the best and 2 for the second of two values or more; 0 for others. Ties share one."""
+    """1 for the best and 2 for the second of different values; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
     numbers = [value for value in printed if value is not None]
-    if len(numbers) < 2:
+    if len({*numbers}) < 2:
         return [0] * len(values)
     best = sorted(set(numbers), reverse=not lowest)[:2]
     return [1 + best.index(value) if value in best else 0 for value in printed]
@@ -295,6 +296,7 @@ def difference_table(
     windows_of = results.windows_of(horizon)
     units = np.array(windows_of.units)
     lines: list[tuple[float, tuple[Entry, ...]]] = []  # each behind its difference
+    seeds = {row.title: len(results.scored(horizon, row.name)) or None for row in results.rows}
     for row in results.rows:
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
@@ -320,6 +322,8 @@ def difference_table(
             *("over seeds", "windows"),
         ),
         lines=tuple(line for _, line in lines),
+        legend=DIFFERENCE.format(windows_of.kind),
+        notes=(*settings_notes(results.settings), *seeds_notes(seeds)),
     )
 
 
