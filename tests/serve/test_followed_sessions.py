@@ -292,21 +292,37 @@ def test_an_event_that_cannot_be_kept_changes_nothing(
     (file,) = (tmp_path / "sessions").iterdir()
     kept, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     rows = [{"at": 0, "row": None}]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) + 10, limits[1]))  # a disk that is full
-    try:
-        problem, again = (tell(client, state, 503, rows=rows) for _ in range(2))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    def refused():
+        """What a client is told twice while a disk is full."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10, limits[1]))
+        try:
+            return tell(client, state, 503, rows=rows), tell(client, state, 503, rows=rows)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    problem, again = refused()
     assert problem["detail"] == again["detail"]
     assert problem["type"] == "urn:cefito:not-ready"
     assert problem["detail"].startswith("the disk of the service is full, so that nothing was kept")
-    assert caplog.text.count("its disk took 10 of ") == 1  # a minute
+    place, lost = (
+        f"{tmp_path}/sessions: sessions",
+        "cannot be kept now ([Errno 28] its disk took 10 of ",
+    )
+    assert caplog.text.count(f"{place} {lost}") == 1
     assert file.read_bytes() == kept  # half a line is taken back
     assert read(client, state) == state
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)  # a minute later
-    monkeypatch.setattr(sessions, "time", clock)
     assert tell(client, state, rows=rows)["number"] == 1
-    assert caplog.text.count("the store can be used again") == 1
+    assert caplog.messages[-1] == f"{place} can be kept again"
+    rows[0]["at"] = 1
+    refused()
+    assert tell(client, state, rows=rows)["number"] == 2
+    assert (caplog.text.count(lost), caplog.text.count("kept again")) == (1, 1)  # a minute
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
+    monkeypatch.setattr(sessions, "time", clock)
+    rows[0]["at"] = 2
+    refused()
+    assert caplog.text.count(lost) == 2
     damaged = begin(client)
     other = next(one for one in file.parent.iterdir() if one != file)
     other.write_text(other.read_text() + "[]\n")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,7 @@ class Lines:
             stderr=subprocess.PIPE,
             text=True,
             env={**options.pop("env", os.environ), "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
             **options,
         )
         self.lines: list[str] = []
@@ -81,10 +82,12 @@ class Lines:
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join(60)  # another process may hold it
+        if hasattr(os, "killpg"):
+            with suppress(ProcessLookupError):  # those that it has started hold its stderr, too
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
         self.process.stderr.close()
 
     def wait_for(self, words: str, seconds: float = 180) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from prometheus_client.openmetrics import parser as open_metrics_parser
 
 from cefito.serve.supervisor import Peers
 from serve.live_sessions import begin, read, sent, tell, until
-from serve.test_process import HANGUP, Server
+from serve.test_process import HANGUP, Lines, Server
 from serve.test_stations import called
 from tiny_runs import rows_of
 
@@ -214,8 +215,10 @@ def test_two_processes(serving, run_with_recogniser, world, tmp_path, peers):
             assert client.ask("GET", f"/v1/sessions/{state['id']}")[1] == read(alone, reference) | {
                 "id": state["id"]
             }
-        server.wait_for("ended (signal 9); another one begins")
         until(lambda: len({*workers(server)} - {*before}) == 2)
+        for worker in before:
+            said = server.wait_for(f" ({worker}) ended (signal 9); ")
+            assert int(re.search(r"; (\d+) is in its place", said)[1]) in workers(server)
 
         # metrics are of each process, if it answers in time, and on a port of their own, which
         # the process in the place of the first has, too
@@ -342,6 +345,32 @@ def process_of(server: Server, started: float) -> int:
         return boot + int(fields[19]) / ticks
 
     return min(workers(server), key=lambda pid: abs(start(pid) - started))
+
+
+# Its processes do not end at SIGTERM.
+STUBBORN = """
+import os, signal, sys, time
+from cefito.serve.supervisor import Peers, supervise, unblock
+
+def work():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    unblock()
+    os.write(2, b"at work\\n")  # at once; print would mix the lines of both
+    time.sleep(600)
+
+idle = dict.fromkeys(("reload", "look", "close"), lambda: None)
+supervise(Peers(2), work, **idle, patience=0.2)
+print("all ended", file=sys.stderr)
+"""
+
+
+def test_processes_that_do_not_end_are_killed():
+    with Lines([sys.executable, "-c", STUBBORN]) as program:
+        until(lambda: program.lines.count("at work") == 2)
+        assert program.end() == 0
+    killed = [line for line in program.lines if "does not end; it is killed" in line]
+    assert len(killed) == 2
+    assert program.lines[-1] == "all ended"
 
 
 @pytest.mark.nightly

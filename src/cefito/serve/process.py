@@ -33,6 +33,7 @@ _FILES = 16_384  # open files, if the system allows
 _OWN_FILES = 128  # of them, not of connections
 _LINE = 4096  # bytes of a request's first line that are looked at
 _AGAIN = 0.02  # seconds until a connection is offered again to a process that could not take it
+_MARGIN = 8.0  # seconds beyond those of requests in progress, until a process must have ended
 _LAST = 0.5  # seconds for requests on connections just accepted, or handed over by a peer
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 
@@ -385,7 +386,8 @@ def serve(
 
     ready()
     look = app.state.access.read_again
-    supervise(peers, work, reload=reload, look=look, close=listening.close)
+    patience = settings.limits.drain_seconds + _MARGIN
+    supervise(peers, work, reload=reload, look=look, close=listening.close, patience=patience)
     events_log.info("all processes have stopped")
 
 

@@ -115,8 +115,12 @@ class Sessions:
         """Find the sessions of the service before this one; their events are not read yet."""
         for id in self._store.left() if self._store is not None else ():
             if self._owns(id):
-                with suppress(GoneError, OSError):
+                try:
                     self._add(self._kept(id))
+                except OSError as problem:
+                    _cannot_go_on(id, problem)
+                except GoneError:
+                    pass
 
     def _kept(self, id: str) -> LiveSession:
         """A session that the store keeps (GoneError, OSError); it blocks."""
@@ -130,10 +134,8 @@ class Sessions:
                 logger.warning("%s: its run %s, is gone; it follows %s", id, gone, now)
             if saved.fingerprint != served.run.info.dataset.fingerprint:
                 raise ValueError(f"{served.title} is of another data set")
-        except (OSError, *_UNREADABLE) as problem:
-            logger.warning("%s: the session cannot go on (%s)", id, reason(problem))
-            if isinstance(problem, OSError):
-                raise
+        except _UNREADABLE as problem:
+            _cannot_go_on(id, problem)
             raise GoneError from problem
         return LiveSession(served, saved.client, 0.0, id, store=self._store)
 
@@ -214,7 +216,7 @@ class Sessions:
             except GoneError as problem:
                 raise _gone() from problem
             except OSError as problem:
-                raise _unreachable(problem) from problem
+                raise _unreachable(self._store, problem) from problem
         if live is None or not (live.session or live.store):
             raise _gone()
         if station is not None and not station.reaches(live.client):
@@ -466,11 +468,7 @@ def _kept_at(live: LiveSession) -> Iterator[None]:
         live.ended = live.ended or "the session was closed, or has expired."
         raise _gone() from problem
     except OSError as problem:
-        store, now = live.store, time.monotonic()
-        if store is not None and now - store.told >= _MINUTE:
-            store.told = now
-            logger.warning("%s: the store cannot be used (%s)", live.id, problem)
-        raise _unreachable(problem) from problem
+        raise _unreachable(live.store, problem) from problem
 
 
 def _keep(live: LiveSession, line: str) -> None:
@@ -479,12 +477,20 @@ def _keep(live: LiveSession, line: str) -> None:
         return
     with _kept_at(live):
         live.place = live.store.append(live.id, live.place, line)
-    if -math.inf < live.store.told <= time.monotonic() - _MINUTE:
-        live.store.told = -math.inf
-        logger.warning("%s: the store can be used again", live.id)
+    if live.store.away:
+        live.store.away = False
+        logger.warning("%s: sessions can be kept again", live.store.name)
 
 
-def _unreachable(problem: OSError) -> ProblemError:
+def _cannot_go_on(id: str, problem: Exception) -> None:
+    logger.warning("%s: the session cannot go on (%s)", id, reason(problem))
+
+
+def _unreachable(store: SessionStore | None, problem: OSError) -> ProblemError:
+    """Return what a client is told of a store that cannot be used; so is the log, each minute."""
+    if store is not None and (now := time.monotonic()) - store.told >= _MINUTE:
+        store.told, store.away = now, True
+        logger.warning("%s: sessions cannot be kept now (%s)", store.name, problem)
     detail = "what is kept of sessions cannot be used now. Send the request again later."
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         full = "the disk of the service is full, so that nothing was kept or changed"
@@ -508,7 +514,7 @@ def _restored(live: LiveSession, watch: Watch) -> Session:
                 live.session, live.number, live.place, live.shown = None, 0, 0, (-1, "")
                 return _restored(live, watch)
             except _UNREADABLE as problem:
-                logger.warning("%s: the session cannot go on (%s)", live.id, reason(problem))
+                _cannot_go_on(live.id, problem)
                 detail = "what was kept of the session cannot be read. End it, and open another."
                 raise ProblemError(detail, kind="not-found") from problem
     assert live.session is not None

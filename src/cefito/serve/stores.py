@@ -44,8 +44,12 @@ class SessionStore(Protocol):
 
     shared: bool
     """Whether several services use it, and it ends the sessions that none of them uses."""
+    name: str
+    """Where it is, for the log."""
     told: float
-    """When the log was told that it cannot be used; −∞ while it can."""
+    """When the log was last told that it cannot be used; −∞ before."""
+    away: bool
+    """Whether the log was told so, and not yet that it can be used again."""
 
     def left(self) -> Iterable[str]:
         """Return the ids of sessions of a service before this one, which must end them."""
@@ -93,10 +97,11 @@ def open_store(settings: ServiceSettings) -> SessionStore | None:
 class FileStore:
     """A file for each session in a folder `sessions` (DataError); places are numbers of bytes."""
 
-    shared, told = False, -math.inf
+    shared, told, away = False, -math.inf, False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "sessions"
+        self.name = str(self._folder)
         with explained(self._folder, "cannot be made", "Choose another folder."):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -171,7 +176,7 @@ class ValkeyStore:
         ConfigError: The package valkey is not installed, or the server does not answer.
     """
 
-    shared, told = True, -math.inf
+    shared, told, away, name = True, -math.inf, False, "the session store"
 
     def __init__(self, address: str, seconds: float) -> None:
         check_installed("valkey", "valkey")

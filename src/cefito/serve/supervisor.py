@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import re
 import select
@@ -20,7 +21,7 @@ import tempfile
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -185,6 +186,7 @@ def supervise(
     reload: Callable[[], None],
     look: Callable[[], None],
     close: Callable[[], None],
+    patience: float,
 ) -> None:
     """Run processes until SIGTERM or SIGINT, and another one in the place of one that ends.
 
@@ -196,6 +198,7 @@ def supervise(
         reload: Called at SIGHUP, for the processes that begin later.
         look: Called each second, to read the tokens that the processes that begin later know.
         close: Called at SIGTERM and SIGINT, to accept no more connections.
+        patience: Seconds from then on, after which processes that have not ended are killed.
     """
     arriving, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
@@ -214,14 +217,18 @@ def supervise(
     unblock()
     gc.collect()
     gc.freeze()  # so that collections do not touch, and copy, what the processes share
-    ending = False
+    ending, last = False, math.inf  # when those that have not ended are killed
     processes = {begin(number): (number, time.monotonic()) for number in range(peers.count)}
     while processes:
         while not select.select([arriving], [], [], _SOON)[0]:
             look()
+            if time.monotonic() >= last:
+                last = math.inf
+                _kill(processes)
         arrived = {*os.read(arriving, 1024)}
         for number in arrived & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
             ending |= number != signal.SIGHUP
+            last = min(last, time.monotonic() + patience) if ending else last
             for process in processes:
                 os.kill(process, signal.SIGTERM if ending else signal.SIGHUP)
             (close if ending else reload)()
@@ -232,15 +239,23 @@ def supervise(
             if waited and not ending:
                 code = os.waitstatus_to_exitcode(status)
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                logger.warning("process %d ended (%s); another one begins", process, how)
                 time.sleep(max(0.0, min(_SOON, began + _SOON - time.monotonic())))
-                processes[begin(number)] = number, time.monotonic()
+                successor = begin(number)
+                processes[successor] = number, time.monotonic()
+                said = "process %d (%d) ended (%s); %d is in its place"
+                logger.warning(said, number, process, how, successor)
     signal.set_wakeup_fd(kept_wakeup)
     for kept_number, handler in kept.items():
         signal.signal(kept_number, handler)
     os.close(arriving)
     os.close(wakeup)
     peers.close()
+
+
+def _kill(processes: Mapping[int, tuple[int, float]]) -> None:
+    for process, (number, _) in processes.items():
+        logger.warning("process %d (%d) does not end; it is killed", number, process)
+        os.kill(process, signal.SIGKILL)
 
 
 def _wake(*_: object) -> None:
