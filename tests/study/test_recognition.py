@@ -92,7 +92,7 @@ def test_scores_of_recognisers(films, tmp_path):
     assert "ECE" not in tables[1].heads
     assert (tmp_path / "recognition.md").read_text().count("\n|") >= 9
     assert (tmp_path / "recognition.tex").read_text().count(r"\toprule") == 2
-    assert tables[1].legend.endswith(" scored on the same drawn videos.")
+    assert tables[1].legend.endswith(" scored on the same draws.")
     assert tables[1].remarks[1:] == tables[0].notes
     *_, said, few = tables[0].notes
     assert said.startswith("Changed settings: recogniser.")

@@ -87,6 +87,14 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     assert not any(row.true_task for row in rows("coin").values())
 
 
+@pytest.mark.parametrize("name", ["ablation", "text-encoder", "negatives"])
+def test_rows_of_an_analysis_plan_by_the_classifier(name, tiny_dataset, tmp_path):
+    """Not by the chain, which has one epoch there."""
+    settings = {"classifier_training.optimiser.epochs": 2}
+    given = study(tiny_dataset, tmp_path, preset="small", settings=settings)
+    assert experiment_study(name, given).unreached == {}
+
+
 def test_unknown_tables():
     with pytest.raises(ConfigError, match=r"table 'table-9'; .* crosstask, coin, .*qual"):
         find_experiment("table-9")

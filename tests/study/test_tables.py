@@ -161,7 +161,7 @@ def test_notes(results):
     changed = "Changed settings: training.optimiser.epochs = 3, field.width = 8."
     assert changed in score_table(results, 2).notes
     said = latex(difference_table(results, 2))
-    assert r"\item 90 \% intervals, for which both are scored on the same drawn videos." in said
+    assert r"\item 90 \% intervals, for which both rows are scored on the same draws." in said
     assert r"\item Changed settings: training.optimiser.epochs = 3, field.width = 8." in said
     assert r"\item Warning: fewer than three seeds (method A, " in said
 

@@ -25,17 +25,22 @@ LINES = [{"epoch": epoch, "loss": 1 / epoch, "val_score": 2.5 * epoch} for epoch
 
 def log(folder, name, *, epoch=0, lines=LINES):
     """Write lines of metrics, after those of earlier epochs."""
-    tracked = MetricsLog(folder, epoch, name)
+    tracked = MetricsLog(folder, epoch, name, about="its settings")
     for line in lines:
         tracked.write(line)
     tracked.close()
 
 
-def drawn(folder):
-    """Return what TensorBoard draws: (epoch, value) by name."""
+def events_of(folder):
+    """Return what TensorBoard has of a training."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder)).Reload()
+    return EventAccumulator(str(folder)).Reload()
+
+
+def drawn(folder):
+    """Return what TensorBoard draws: (epoch, value) by name."""
+    events = events_of(folder)
     return {
         name: [(event.step, event.value) for event in events.Scalars(name)]
         for name in events.Tags()["scalars"]
@@ -81,6 +86,9 @@ def test_commands_track_all_trainings(world, tmp_path):
     assert {path.relative_to(tmp_path).parts[0] for path in paths} == {"RUN", "CMP"}
     for path in paths:
         assert drawn(path.parent) == columns(read_metrics(path))
+        (said,) = events_of(path.parent).Tensors("training/text_summary")
+        (about,) = said.tensor_proto.string_val
+        assert '"epochs": 2' in about.decode()  # which tells trainings of a study apart
 
 
 def test_weights_and_biases_offline(tmp_path, monkeypatch):
@@ -99,6 +107,8 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
             records = [Record.FromString(data) for data in leveldb(path.read_bytes()[7:])]
         (begun,) = (record.run for record in records if record.HasField("run"))
         assert (begun.display_name, begun.run_group, begun.project) == ("chain", "RUN", "cefito")
+        settings = {item.key: item.value_json for item in begun.config.update}
+        assert settings["training"] == '"its settings"'
         rows = [
             {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in row}
             for record in records
@@ -111,7 +121,7 @@ def test_networks_of_parts_are_drawn_by_step(tmp_path, monkeypatch):
     """Each in a folder of its own; one that was not finished, once."""
     opened: list = []
 
-    def tracker(name, folder, written, network=""):
+    def tracker(name, folder, written, network, about):
         opened.append((folder.name, network, [*written]))
         return trackers.Tracker(opened.append, lambda: opened.append("closed"))
 

@@ -344,21 +344,20 @@ def _compare_recognisers(
     how: Mapping[str, Any],
 ) -> int:
     """Compare recognisers, and return the exit code; `how` has the executor and folds."""
-    from cefito.study.recognition import compare_recognisers, count_scores
+    from cefito.study.recognition import compare_recognisers
     from cefito.study.study import check_share
 
-    only = None if options.only is None else _names(options.only)
-    seeds, whole = range(options.seeds), (options.seed, options.only) == (None, None)
-    share = seeds if options.seed is None else [options.seed]
+    only, seeds = None if options.only is None else _names(options.only), range(options.seeds)
     check_share(only, names, options.seed, seeds)
     tables, report = compare_recognisers(
         open_dataset(dataset),
         options.out,
         names,
-        share,
+        seeds,
         progress,
         _of_recognisers(known_settings(options.set_)),
         only=only,
+        seed=options.seed,
         preset=options.preset,
         device=str(pick_device(options.device)),
         columns=options.chosen_columns,
@@ -367,11 +366,11 @@ def _compare_recognisers(
         workers=options.workers,
         say=None if options.estimate is False else talk,
         estimate=options.estimate is True,
-        whole=whole,
         **how,
     )
     if "videos" not in report:  # it was an estimate
         return 0
+    whole = "done" not in report
     if whole:
         _show_others(tables, report, json=json)
     for problem in report["failed"]:
@@ -379,8 +378,7 @@ def _compare_recognisers(
     if whole:
         talk(f"wrote recognition.json, .md and .tex into {options.out}")
     else:
-        here = count_scores(report, names if only is None else only, share)
-        _talk_of_share(here, count_scores(report, names, seeds))
+        _talk_of_share(*report["done"])
     return 1 if report["failed"] else 0
 
 
@@ -439,7 +437,7 @@ def _costs(study: Study, options: StudyOptions) -> dict[str, Any]:
 
     check_study(study, workers=options.workers)
     for key, names in study.unreached.items():
-        missed = ["any row"] if key not in study.reached else names
+        missed = names if len(names) < len(study.rows) else ["any row"]
         talk(f"--set {key} does not reach {', '.join(missed)}")
     trials = missing_trials(study)
     if not trials:

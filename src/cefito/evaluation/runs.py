@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.folds import (
-    By,
-    are_grouped,
-    fold_view,
-    group_numbers,
-    known_videos,
-    split_folds,
-)
+from cefito.data.folds import By, are_grouped, fold_view, group_numbers, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
@@ -284,7 +277,7 @@ def cross_validate(
     videos = known_videos(dataset, test=all_videos)
     parts = split_folds(dataset, videos, folds, seed=seed, by=by)
     folds = len(parts)
-    grouped = by != "video" and are_grouped(group_numbers([dataset.videos[one] for one in videos]))
+    grouped = by != "video" and are_grouped(group_numbers([dataset.videos[row] for row in videos]))
     sizes = window_sizes(find_method(config.method).planner, horizon, shortest)
     every = cut_windows(fold_view(dataset, train=(), held=videos), **sizes, split="test")
     windows = every.sample(sample, SAMPLE_SEED)

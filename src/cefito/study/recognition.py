@@ -49,10 +49,9 @@ from cefito.study.rendering import (
     markdown,
     resampled_legend,
     resampled_text,
-    seeds_notes,
-    settings_notes,
     signed,
     signed_interval,
+    study_notes,
 )
 from cefito.study.running import KILLED, mapped
 from cefito.study.study import OfDataset
@@ -222,6 +221,7 @@ def compare_recognisers(
     changes: Mapping[str, Any] | None = None,
     *,
     only: Sequence[str] | None = None,
+    seed: int | None = None,
     preset: str = "small",
     columns: Sequence[str] | None = None,
     against: str | None = None,
@@ -230,12 +230,13 @@ def compare_recognisers(
     address: str | None = None,
     say: Callable[[str], None] | None = None,
     estimate: bool = False,
-    whole: bool = True,
     **how: Any,
 ) -> tuple[list[Table], dict[str, Any]]:
     """Train and score recognisers, write recognition.json, .md and .tex; return tables and scores.
 
     A row that fails does not stop the others: `failed` of the scores returned has a line for each.
+    A job of some rows or a seed makes no tables; its `done` has how many scores it and all jobs
+    have, of how many.
 
     Args:
         dataset: A data set with rows of whole videos.
@@ -244,7 +245,8 @@ def compare_recognisers(
         seeds: Seeds that each of them is trained with.
         progress: Shows the progress of each training, or of all rows in several processes.
         changes: Settings by name, of those recognisers that have them; a row changes others.
-        only: Those of the names that are worked on here; all by default.
+        only: Those of the names that are worked on by this job; all by default.
+        seed: The seed that is worked on by this job; all by default.
         preset: Preset, or path of one, whose section `recogniser` the changes are of.
         columns: Heads of the columns of the tables; all by default.
         against: The row that the others are compared with; the first one by default.
@@ -253,7 +255,6 @@ def compare_recognisers(
         address: Address of a running Ray cluster.
         say: Called with what the missing scores will take, and after each with what remains.
         estimate: Return nothing once it was called, if scores are missing.
-        whole: Whether tables are made and written; a job of several that share the folder has none.
         how: Other fields of `RecogniserScorer`.
 
     Raises:
@@ -281,7 +282,7 @@ def compare_recognisers(
     for key in changes:
         kinds = (_section(rows[name][0].settings) for name in known)
         check_key(f"recogniser.{key}", *kinds, place=f"recognisers {', '.join(known)}")
-    jobs = _jobs(names if only is None else only, seeds)
+    jobs = _jobs(names if only is None else only, seeds if seed is None else [seed])
     missing = [job for job in jobs if not _is_scored(videos, job)]
     told = {}
     if missing and not estimate:
@@ -289,7 +290,7 @@ def compare_recognisers(
     if say is not None and missing:
         learned = scorer.films.learned(scorer.films.test[0])
         costs = recogniser_costs(
-            {name: partial(scorer.fit, name, learned, seed=seeds[0]) for name in dict(missing)},
+            {name: partial(scorer.fit, name, learned, seed=jobs[0][1]) for name in dict(missing)},
             [(job[0], _label(job)) for job in missing],
             scorer.device,
             folds=len(scorer.films.test),
@@ -312,17 +313,18 @@ def compare_recognisers(
             problem = f"{outcome.error.rstrip('.')}. This is a defect of the recogniser."
             logger.error("%s failed\n%s", _label(job), outcome.traceback)
         failed += [f"{_label(job)}: {problem}"] * bool(problem)
-    report = scorer.report(scorer.scores())
-    if not whole:
-        return [], {**report, "failed": failed}
+    report = {**scorer.report(scorer.scores()), "failed": failed}
+    if (only, seed) != (None, None):
+        shares, scored = (jobs, _jobs(names, seeds)), partial(_is_scored, report["videos"])
+        return [], report | {"done": [(sum(map(scored, share)), len(share)) for share in shares]}
     summaries = report["rows"]
     listed = {name: summaries[name] for name in (*names, *summaries) if name in summaries}
     scores = _table(scorer.films, listed, of_rows)
-    tables = [scores, _differences(scores, scorer.films, listed, against)]
+    tables = [scores, _differences(scores, listed, against)]
     tables = [table.of_columns(columns) for table in tables if table.lines]
     write_text(out / "recognition.md", "\n".join(map(markdown, tables)))
     write_text(out / "recognition.tex", "\n".join(map(latex, tables)))
-    return tables, {**report, "failed": failed}
+    return tables, report
 
 
 def _of_preset(preset: str, dataset: PreparedDataset) -> dict[str, Any]:
@@ -341,20 +343,6 @@ def _changed(kind: type[RecogniserSettings], changes: Mapping[str, Any]) -> Any:
 def _section(kind: type[RecogniserSettings]) -> Any:
     """Return the class of settings with the section `recogniser` alone, whose keys have it."""
     return create_model("Section", __base__=Settings, recogniser=(kind, ...))
-
-
-def count_scores(
-    report: Mapping[str, Any], names: Sequence[str], seeds: Sequence[int]
-) -> tuple[int, int]:
-    """Return how many scores of some rows and seeds a comparison has, and of how many.
-
-    Args:
-        report: What `compare_recognisers` returns.
-        names: Rows of `recogniser_rows`.
-        seeds: Seeds.
-    """
-    jobs = _jobs(names, seeds)
-    return sum(_is_scored(report["videos"], job) for job in jobs), len(jobs)
 
 
 def _jobs(names: Sequence[str], seeds: Sequence[int]) -> list[tuple[str, int]]:
@@ -474,16 +462,6 @@ def _heads() -> list[str]:
     return [*(metric.head for metric in RECOGNISER_METRICS.values()), "ECE"]
 
 
-def _title(films: _Films) -> str:
-    how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
-    return f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}"
-
-
-def _drawn(films: _Films) -> str:
-    """Return what intervals resample."""
-    return "group" if are_grouped(films.units) else "video"
-
-
 def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str, Any]) -> Table:
     def cells(name: str) -> Iterator[str]:
         yield f"{name} ({counted(rows[name]['seeds'], 'seed')})"
@@ -495,26 +473,26 @@ def _table(films: _Films, rows: dict[str, dict[str, Any]], changes: Mapping[str,
                 yield resampled_text(score, 1)
         yield str(rows[name].get("ece", NONE))
 
-    listed = recogniser_rows()
+    kind = "group" if are_grouped(films.units) else "video"
+    listed, changed_in = recogniser_rows(), {f"recogniser.{key}": changes[key] for key in changes}
     seeded = {name for name in rows if name not in listed or listed[name][0].seeded}
+    seeds = {name: rows[name]["seeds"] if name in seeded else None for name in rows}
     meanings = {metric.head: metric.meaning for metric in RECOGNISER_METRICS.values()}
+    how = "the split test" if len(films.test) == 1 else f"held out in {len(films.test)} folds"
     return Table(
-        title=_title(films),
+        title=f"{films.data.name}: steps of {counted(len(films.scored), 'video')}, {how}",
         heads=("recogniser", *_heads()),
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in rows),
-        legend=resampled_legend(len(np.unique(films.units)), _drawn(films)),
+        legend=resampled_legend(len(np.unique(films.units)), kind),
         meanings={**meanings, "ECE": "expected calibration error of the rows' probabilities"},
         notes=(
             *(f"{name}: {listed[name][1].line}." for name in rows if name in listed),
-            *settings_notes({f"recogniser.{key}": value for key, value in changes.items()}),
-            *seeds_notes({name: rows[name]["seeds"] if name in seeded else None for name in rows}),
+            *study_notes(changed_in, seeds),
         ),
     )
 
 
-def _differences(
-    scores: Table, films: _Films, rows: dict[str, dict[str, Any]], against: str
-) -> Table:
+def _differences(scores: Table, rows: dict[str, dict[str, Any]], against: str) -> Table:
     """Return each score less that of one recogniser; without lines if there is none."""
 
     def cells(name: str) -> Iterator[str]:
@@ -529,10 +507,10 @@ def _differences(
 
     others = [name for name in rows if name != against and against in rows]
     return Table(
-        title=f"{_title(films)}: scores less those of {against}",
-        heads=("recogniser", *_heads()[:-1]),
+        title=f"{scores.title}: scores less those of {against}",
+        heads=scores.heads[:-1],
         lines=tuple(tuple(Entry(text=text) for text in cells(name)) for name in others),
-        legend=DIFFERENCE.format(_drawn(films)),
+        legend=DIFFERENCE,
         meanings=scores.meanings,
         notes=scores.notes,
     )

@@ -15,8 +15,8 @@ from cefito.markup import counted, in_markdown, markdown_table
 
 NONE = "–"
 """Text of an empty cell."""
-DIFFERENCE = "90 % intervals, for which both are scored on the same drawn {}s."
-"""Legend of a table of differences; what is drawn is a video or a group."""
+DIFFERENCE = "90 % intervals, for which both rows are scored on the same draws."
+"""Legend of a table of differences."""
 _SEEDS = 3  # fewer say little
 _IN_LATEX = str.maketrans(
     {
@@ -65,16 +65,10 @@ class Table(FileRecord):
         return (legend, *self.notes) if legend else self.notes
 
     def of_columns(self, heads: Collection[str] | None) -> Self:
-        """Return it with the first column and these heads; whole if it has none of them.
-
-        By default with all columns that are not empty in every line.
-        """
-        kept = [
-            place
-            for place, head in enumerate(self.heads)
-            if not place
-            or (head in heads if heads else any(line[place].text != NONE for line in self.lines))
-        ]
+        """Return it with its first column and these heads, or those not empty; whole without."""
+        columns = zip(self.heads, *self.lines, strict=True)
+        chosen = heads or [head for head, *cells in columns if {c.text for c in cells} != {NONE}]
+        kept = [place for place, head in enumerate(self.heads) if head in chosen or not place]
         if len(kept) == 1:
             return self
         lines = tuple(tuple(line[place] for place in kept) for line in self.lines)
@@ -125,18 +119,19 @@ def resampled_legend(count: int, kind: str) -> str:
     return f"Per cent unless said, 90 % intervals ({what} resampled).{unsure}"
 
 
-def settings_notes(settings: Mapping[str, Any]) -> list[str]:
-    """Return what is said of settings that were changed in all rows, by dotted keys."""
+def study_notes(settings: Mapping[str, Any], seeds: Mapping[str, int | None]) -> list[str]:
+    """Return what is said of changed settings, and a warning of rows with few seeds.
+
+    Args:
+        settings: Settings that were changed in all rows, by dotted keys.
+        seeds: Number of seeds by row; None needs no seed.
+    """
     changed = ", ".join(f"{key} = {value}" for key, value in settings.items())
-    return [f"Changed settings: {changed}."] if changed else []
-
-
-def seeds_notes(seeds: Mapping[str, int | None]) -> list[str]:
-    """Return a warning of rows with few seeds, whose numbers are by row; None needs no seed."""
+    notes = [f"Changed settings: {changed}."] if changed else []
     if few := [row for row, count in seeds.items() if count is not None and count < _SEEDS]:
         rows = "all rows" if len(few) == len(seeds) else ", ".join(few)
-        return [f"Warning: fewer than three seeds ({rows}); another seed may turn the order."]
-    return []
+        notes.append(f"Warning: fewer than three seeds ({rows}); another seed may turn the order.")
+    return notes
 
 
 def markdown(table: Table) -> str:

@@ -78,15 +78,13 @@ _main = _named("cefito", *_OTHERS)
 
 
 # these rows plan by classifier and energy alone: the chain of their runs is not asked
-_NO_CHAIN = {
-    **{"search.task_model": "classifier"},
-    **{"chain.members": 1, "chain_training.optimiser.epochs": 1},
-}
+_NO_CHAIN = {"chain.members": 1, "chain_training.optimiser.epochs": 1}
 
 
 def _trained(name: str, title: str, settings: Mapping[str, Any]) -> PlannerVariant:
     """CEFITO trained with other settings, with the paper's planning."""
-    changes = {"name": name, "title": title, "settings": {**_NO_CHAIN, **settings}}
+    by_classifier = {"search.task_model": "classifier", **_NO_CHAIN, **settings}
+    changes = {"name": name, "title": title, "settings": by_classifier}
     return ROWS["cefito"].model_copy(update=changes)
 
 

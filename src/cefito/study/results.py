@@ -123,11 +123,12 @@ def changes_of_results(study: Study) -> str:
 
 def _described(study: Study) -> dict[str, Any]:
     """Return the entries of a results file that all scores depend on."""
+    lost = [key for key, names in study.unreached.items() if len(names) == len(study.rows)]
     return {
         "dataset": DatasetName.of(study.dataset).model_dump(),
         "selection": study.selection,
         "preset": study.preset,
-        "settings": study.reached,
+        "settings": {key: study.settings[key] for key in study.settings if key not in lost},
         "sample": study.sample,
     }
 

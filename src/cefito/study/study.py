@@ -171,12 +171,6 @@ class Study(OfDataset):
         }
         return {key: names for key, names in named.items() if names}
 
-    @property
-    def reached(self) -> dict[str, Any]:
-        """Changed settings that reach a row."""
-        lost = [key for key, names in self.unreached.items() if len(names) == len(self.rows)]
-        return {key: value for key, value in self.settings.items() if key not in lost}
-
     def _reads(self, row: PlannerVariant, key: str) -> bool:
         """Whether the scores of a row depend on a setting; nothing but its planner is trained."""
         section = key.partition(".")[0]

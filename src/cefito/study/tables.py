@@ -32,10 +32,9 @@ from cefito.study.rendering import (
     Table,
     resampled_legend,
     resampled_text,
-    seeds_notes,
-    settings_notes,
     signed,
     signed_interval,
+    study_notes,
 )
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
@@ -107,7 +106,6 @@ def score_table(
     others = _OTHERS[by_seed:]  # columns of intervals over seeds, unless all are
     heads = ("planner", *metrics.values(), *others)
     notes = [_UNKNOWN_LENGTH] * (results.shortest is not None)
-    notes += settings_notes(results.settings)
     full = len(results.windows_of(horizon).video)
     resampled = (results.intervals or {}).get(horizon, {})
     # of each row with scores: means, whether it is ranked, and texts
@@ -149,7 +147,7 @@ def score_table(
             seeds_of[row.title] = len(trials)
     if not ordered:
         scored.sort(key=lambda line: -line[0][0] if line[0] and line[0][0] is not None else 0)
-    notes += seeds_notes(seeds_of)
+    notes += study_notes(results.settings, seeds_of)
     ranks = [
         [0] * len(scored)
         if name in _UNRANKED
@@ -225,10 +223,9 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
 def _ranks(values: Sequence[float | None], lowest: bool) -> list[int]:
     """1 for the best and 2 for the second of different values; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
-    numbers = [value for value in printed if value is not None]
-    if len({*numbers}) < 2:
+    best = sorted({value for value in printed if value is not None}, reverse=not lowest)[:2]
+    if len(best) < 2:
         return [0] * len(values)
-    best = sorted(set(numbers), reverse=not lowest)[:2]
     return [1 + best.index(value) if value in best else 0 for value in printed]
 
 
@@ -322,8 +319,8 @@ def difference_table(
             *("over seeds", "windows"),
         ),
         lines=tuple(line for _, line in lines),
-        legend=DIFFERENCE.format(windows_of.kind),
-        notes=(*settings_notes(results.settings), *seeds_notes(seeds)),
+        legend=DIFFERENCE,
+        notes=tuple(study_notes(results.settings, seeds)),
     )
 
 

@@ -173,13 +173,14 @@ class MetricsLog:
         folder: Folder of the training.
         epoch: The last epoch of the checkpoint.
         track: Program that gets the lines, too; None for none.
-        network: Name of the network of a part; "" without one.
+        names: `network` and `about` of `open_tracker`; "" without a name.
     """
 
     def __init__(
-        self, folder: Path, epoch: int, track: TrackerName | None = None, *, network: str = ""
+        self, folder: Path, epoch: int, track: TrackerName | None = None, **names: str
     ) -> None:
-        self.path, self.network = folder / "metrics.jsonl", network
+        names = {"network": "", "about": "", **names}
+        self.path, self.network = folder / "metrics.jsonl", (network := names["network"])
         lines = read_metrics(self.path) if self.path.exists() else []
         kept = [
             line
@@ -193,7 +194,7 @@ class MetricsLog:
             )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         earlier = [] if network else kept
-        self._tracker = None if track is None else open_tracker(track, folder, earlier, network)
+        self._tracker = None if track is None else open_tracker(track, folder, earlier, **names)
 
     def write(self, values: dict[str, Any]) -> None:
         """Append one epoch, or one step of a named network, of flat numbers."""

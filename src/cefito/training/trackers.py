@@ -36,27 +36,29 @@ def check_tracker(name: TrackerName | None) -> None:
 
 
 def open_tracker(
-    name: TrackerName, folder: Path, written: Iterable[Mapping[str, float]], network: str = ""
+    name: TrackerName, folder: Path, lines: Iterable[Mapping[str, float]], network: str, about: str
 ) -> Tracker:
     """Open what takes the metrics of a training, and give it those of earlier epochs.
 
     Args:
         name: The program.
         folder: Folder of `metrics.jsonl`.
-        written: Metrics of the epochs before.
+        lines: Metrics of the epochs before.
         network: Name of a part's network; it then has a folder of its own below the part's.
+        about: Data, seed and settings of the training, shown beside the metrics.
     """
     place = folder / network
-    tracker = _tensorboard(place) if name == "tensorboard" else _wandb(place, folder.parent)
-    for values in written:
+    tracker = _wandb(place, folder.parent, about) if name == "wandb" else _tensorboard(place, about)
+    for values in lines:
         tracker.write(values)
     return tracker
 
 
-def _tensorboard(folder: Path) -> Tracker:
+def _tensorboard(folder: Path, about: str) -> Tracker:
     from torch.utils.tensorboard import SummaryWriter
 
     writer: Any = SummaryWriter(folder, purge_step=0)  # what an earlier call wrote is not shown
+    writer.add_text("training", f"    {about}")  # as code, not as Markdown
 
     def write(values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -66,7 +68,7 @@ def _tensorboard(folder: Path) -> Tracker:
     return Tracker(write, writer.close)
 
 
-def _wandb(folder: Path, run_folder: Path) -> Tracker:
+def _wandb(folder: Path, run_folder: Path, about: str) -> Tracker:
     import wandb
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +77,7 @@ def _wandb(folder: Path, run_folder: Path) -> Tracker:
     name = folder.relative_to(run_folder).as_posix()
     names = {"project": "cefito", "group": run_folder.name, "name": name}
     quiet = wandb.Settings(silent=True, console="off")
-    run = wandb.init(dir=folder, mode=mode, settings=quiet, **names)
+    run = wandb.init(dir=folder, mode=mode, settings=quiet, config={"training": about}, **names)
     return Tracker(lambda values: run.log({**values}, step=_count(values)), run.finish)
 
 

@@ -122,7 +122,7 @@ class Training:
             )
         elif self.ema.decay:
             self.state.average = _copy(self.module)
-        self.log = MetricsLog(folder, self.state.epoch, track) if folder else None
+        self.log = MetricsLog(folder, self.state.epoch, track, about=key) if folder else None
 
     def run(self, label: str = "training", progress: Progress = silent) -> TrainingResult:
         """Train until the last epoch, or until validation no longer improves."""
