@@ -98,6 +98,9 @@ def test_the_compose_file():
     }
     assert places == {"/srv/cefito", "/var/lib/cefito"}
     assert {"--session-folder=/var/lib/cefito"} < {*service["command"]}
+    (network,) = content["networks"]["default"]["ipam"]["config"]
+    assert f"--trusted-proxy={network['gateway']}" in service["command"]
+    assert service["environment"] == ["CEFITO_STORE_PASSWORD"]
     assert {*content["volumes"]} == {"sessions"}
     assert float(service["stop_grace_period"].rstrip("s")) > Limits().drain_seconds
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
@@ -123,7 +126,7 @@ def test_the_unit(tmp_path):
     call = re.search(r"^ExecStart=/opt/cefito/bin/cefito serve (.*)$", text, re.MULTILINE)[1]
     assert options(call.split())[0] == "/srv/cefito/current"
     assert "--token-file /srv/cefito/" in call
-    assert "--session-folder /var/lib/cefito " in call
+    assert "--session-folder /var/lib/cefito --trusted-proxy 127.0.0.1 " in call
     assert re.search(r"^StateDirectory=cefito$", text, re.MULTILINE)  # /var/lib/cefito
     assert re.search(r"^ExecReload=\S*kill -HUP \$MAINPID$", text, re.MULTILINE)
     assert int(re.search(r"TimeoutStopSec=(\d+)", text)[1]) > Limits().drain_seconds

@@ -155,6 +155,7 @@ def test_a_link_to_nothing_leaves_the_run_as_it_was(serving, versions, caplog):
     assert described(client) == first
     kept = f"'current' (steps 1-4), digest {first[2][:12]}: {link}"
     assert caplog.messages[-1].startswith(f"the run is kept as it was, {kept}/run.json: no such")
+    assert caplog.messages[-1].endswith(f" {link} leads to {link.with_name('v3')}.")
 
 
 def test_a_version_is_released_once_no_session_follows_it(serving, versions, monkeypatch):

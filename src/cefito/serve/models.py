@@ -246,6 +246,8 @@ def open_models(settings: ServiceSettings, before: Sequence[Served] = ()) -> Mod
                 for horizon in horizons
             ]
         except (CefitoError, OSError) as problem:
+            if isinstance(problem, CefitoError) and place != Path(os.path.abspath(path)):  # noqa: PTH100
+                problem.args = (f"{problem} {path} leads to {place}.",)
             old = [model for model in before if model.given == path]
             if not old:
                 raise

@@ -363,7 +363,7 @@ class SessionAnswer(Belief):
     run: str
     horizon: int
     digest: str = Field(description="Of the run's version that it follows.")
-    number: int = Field(description="Of events so far, undo included.")
+    number: int = Field(description="Requests that have changed it, undo included.")
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")
     followed: Followed | None = Field(description="Found in rows of a video; null without any.")

@@ -26,6 +26,10 @@ export function dismissable(state) {
   }).filter((finding) => !away.includes(finding.key));
 }
 
+// the steps that were not done
+const MISSING = "missing"; // a kind of cefito.verification.mistakes
+export const missingSteps = (state) => state.findings.filter(({ kind }) => kind === MISSING);
+
 // those that were not told yet
 export function newFindings(state) {
   const fresh = state.findings.filter((finding) => !heard.has(state.id + finding.key));

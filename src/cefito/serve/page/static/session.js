@@ -1,6 +1,6 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
 import { $, bar, call, complain, fill, get, guarded, json, make, number, onSubmit, patiently, pause } from "./base.js";
-import { dismissable, findingWords, newFindings } from "./findings.js";
+import { dismissable, findingWords, missingSteps, newFindings } from "./findings.js";
 import { actionsOf, chooseLinked, chooseRun, loadRuns, run, runShown } from "./runs.js";
 import { drawSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
@@ -259,7 +259,7 @@ const over = () => !present() && state.finished >= OVER;
 const waiting = () => !state.followed && state.events === 0 && !over() && able(); // nothing is seen or told yet
 const ofTask = () => state.tasks[0].probability > 0.5; // else the film may show another one
 // the next step; once nothing follows, a step that is missing
-const coming = () => (over() ? state.findings.filter(({ kind }) => kind === "missing").map(({ name }) => ({ name }))[0] : state.next_steps[0]);
+const coming = () => (over() ? missingSteps(state).map(({ name }) => ({ name }))[0] : state.next_steps[0]);
 
 function speak() {
   if (!state || !$("live-speak").checked) return;
